@@ -1,0 +1,84 @@
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Error is what is wrong with one file: every fault, in the order of the file.
+type Error struct {
+	File   string
+	Faults []Fault
+}
+
+// Fault is one thing that is wrong with a file.
+type Fault struct {
+	Line    int    // from 1
+	Column  int    // in characters, from 1
+	Text    string // what is wrong and what is needed
+	Excerpt string // the line, without its end
+}
+
+// Problem is what a Validate method found: where, relative to its struct ("csmas[0].name"; empty for the struct
+// itself), and what is wrong and what is needed.
+type Problem struct {
+	Path string
+	Text string
+}
+
+// At makes a Problem; format and args are fmt.Sprintf's.
+func At(path, format string, args ...any) Problem {
+	return Problem{Path: path, Text: fmt.Sprintf(format, args...)}
+}
+
+// Error gives every fault as "file:line:column: text", followed by the line with a caret under the column.
+func (e *Error) Error() string {
+	var out strings.Builder
+	for i, f := range e.Faults {
+		if i > 0 {
+			out.WriteByte('\n')
+		}
+		fmt.Fprintf(&out, "%s:%d:%d: %s", e.File, f.Line, f.Column, f.Text)
+		if f.Excerpt != "" {
+			fmt.Fprintf(&out, "\n%6d | %s\n       | %s^", f.Line, f.Excerpt, indent(f.Excerpt, f.Column-1))
+		}
+	}
+	return out.String()
+}
+
+// indent is white space as wide as the first n characters of line: tabs stay tabs.
+func indent(line string, n int) string {
+	var out strings.Builder
+	for _, c := range line {
+		if n--; n < 0 {
+			break
+		}
+		if c != '\t' {
+			c = ' '
+		}
+		out.WriteRune(c)
+	}
+	return out.String()
+}
+
+// mostExcerpt is how many characters of a line a fault shows.
+const mostExcerpt = 200
+
+func newError(file string, lines [][]byte, faults []Fault) *Error {
+	slices.SortStableFunc(faults, func(a, b Fault) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	for i := range faults {
+		if n := faults[i].Line - 1; n >= 0 && n < len(lines) {
+			line := string(bytes.TrimRight(lines[n], "\r"))
+			if utf8.RuneCountInString(line) <= mostExcerpt {
+				faults[i].Excerpt = strings.ToValidUTF8(line, "�")
+			}
+		}
+	}
+	return &Error{File: file, Faults: faults}
+}

@@ -1,0 +1,155 @@
+package forwarder
+
+import (
+	"time"
+
+	"github.com/margay-net/margay/cats"
+)
+
+// usage takes what the data plane counted for a half.
+func (c *Core) usage(u *Usage) {
+	r := c.records[identity{u.Transaction, u.Half}]
+	if r == nil || r.phase != inForce {
+		return
+	}
+	r.forward, r.reverse = u.Forward, u.Reverse
+	if u.LastSeen > 0 {
+		r.lastSeen = u.LastSeen
+	}
+	forward, reverse := r.forwardFlags, r.reverseFlags
+	r.forwardFlags |= u.ForwardFlags
+	r.reverseFlags |= u.ReverseFlags
+	if (forward != r.forwardFlags || reverse != r.reverseFlags) && !r.over() {
+		c.lookAgain(r)
+	}
+	if c.now.Sub(r.reported) >= c.cfg.Limits.CounterInterval && c.up {
+		c.report(r, cats.BindingCounters, cats.ReasonNone, "")
+	}
+}
+
+// closed tells whether TCP ended the flow: FIN in both directions, or RST.
+func (r *record) closed() bool {
+	return (r.forwardFlags|r.reverseFlags)&RST != 0 || r.forwardFlags&r.reverseFlags&FIN != 0
+}
+
+// idleLimit gives after how much silence r is over (RFC 5382 and RFC 4787, where the binding says nothing).
+func (c *Core) idleLimit(r *record) time.Duration {
+	l := &c.cfg.Limits
+	idle, unanswered := l.UDPIdle, l.UDPUnanswered
+	if r.Binding.Match.Tuple.Protocol == cats.TCP {
+		idle, unanswered = l.TCPIdle, l.TCPHalfOpen
+	}
+	if r.Binding.Idle > 0 {
+		idle = r.Binding.Idle
+	}
+	switch {
+	case r.reverse.Packets == 0:
+		return min(idle, unanswered)
+	case r.forwardFlags|r.reverseFlags != 0:
+		return min(idle, l.TCPClosing)
+	}
+	return idle
+}
+
+// life tells why the life of r is over now; if it is not, when to look again.
+func (c *Core) life(r *record) (end cats.Reason, again cats.Instant) {
+	if r.closed() {
+		return cats.ReasonFinished, 0
+	}
+	again = cats.Never
+	if r.Binding.Hard > 0 {
+		if again = r.since.Add(r.Binding.Hard); again <= c.now {
+			return cats.ReasonHard, 0
+		}
+	}
+	idle := max(r.lastSeen, r.since).Add(c.idleLimit(r))
+	switch {
+	case idle > c.now:
+		again = min(again, idle)
+	case idle <= c.scanned:
+		return cats.ReasonIdle, 0
+	default: // packets since the last scan may have refreshed it
+		again = min(again, c.now.Add(time.Second))
+	}
+	return cats.ReasonNone, again
+}
+
+// schedule has inspect look at r at a later time.
+func (c *Core) schedule(r *record, at cats.Instant) { c.agenda.put(r, at) }
+
+// lookAgain has inspect look at r in this Step, or in the next.
+func (c *Core) lookAgain(r *record) { c.schedule(r, c.now) }
+
+func (c *Core) inspectDue() {
+	for c.agenda.next() <= c.now {
+		r := c.agenda[0]
+		c.schedule(r, cats.Never)
+		c.inspect(r)
+	}
+}
+
+// inspect moves r on if its time has come. With a session the ingress reports an end and the C-PS orders the rest at
+// both forwarders; without, each drains and removes alone (CP section 10).
+func (c *Core) inspect(r *record) {
+	repeat := c.now.Add(c.cfg.Limits.Repeat)
+	switch {
+	case r.phase == removing:
+		c.operate(OperationRemove, r, &r.Binding)
+		return
+	case r.phase == installing:
+		return
+	case r.Draining:
+		c.inspectDraining(r, repeat)
+		return
+	case r.ending == cats.ReasonNone:
+		end, again := c.life(r)
+		if end == cats.ReasonNone {
+			c.schedule(r, again)
+			return
+		}
+		if r.Half == cats.EgressHalf && c.up {
+			c.schedule(r, repeat) // the ingress reports it
+			return
+		}
+		r.ending = end
+	}
+	if !c.up {
+		c.beginDraining(r, r.ending)
+		return
+	}
+	c.report(r, cats.BindingEnding, r.ending, "")
+	c.schedule(r, repeat)
+}
+
+func (c *Core) inspectDraining(r *record, repeat cats.Instant) {
+	switch {
+	case c.now < r.drainEnd:
+		c.schedule(r, r.drainEnd)
+	case c.up:
+		if r.Half == cats.IngressHalf {
+			c.report(r, cats.BindingEnding, r.Reason, "")
+		}
+		c.schedule(r, repeat)
+	default:
+		r.tell = true
+		c.takeOut(r, r.Reason)
+	}
+}
+
+// pathChange takes that a next hop was found or lost, and reports the path status of every binding that begins there.
+func (c *Core) pathChange(p *PathChange) {
+	_, wasDown := c.down[p.Segment]
+	if p.Up != wasDown {
+		return // nothing new
+	}
+	if p.Up {
+		delete(c.down, p.Segment)
+	} else {
+		c.down[p.Segment] = p.Detail
+	}
+	for _, r := range c.inOrder() {
+		if r.phase == inForce && r.firstHop() == p.Segment {
+			c.report(r, cats.BindingCounters, cats.ReasonNone, p.Detail)
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package forwarder
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/margay-net/margay/cats"
+)
+
+// session follows the session with the C-PS. A new one begins with everything that is in force here; what has ended
+// and what waits for a decision follows (CP sections 10 and 13.2).
+func (c *Core) session(s Session) {
+	switch s {
+	case SessionDown:
+		c.up = false
+		for _, p := range c.pending {
+			p.asked = false
+		}
+		for _, r := range c.inOrder() {
+			if r.ending != cats.ReasonNone || r.Draining || r.Half == cats.EgressHalf {
+				c.lookAgain(r)
+			}
+		}
+	case SessionUp:
+		c.up = true
+		c.hello()
+		for _, p := range c.pendingInOrder() {
+			p.asked = false
+			c.ask(p)
+		}
+	}
+}
+
+func (c *Core) hello() {
+	h := &cats.ForwarderHello{
+		Name: c.cfg.Name, BootID: c.cfg.BootID, LayoutVersion: c.cfg.LayoutVersion,
+		Capabilities: c.cfg.Capabilities, ReturnSID: c.cfg.ReturnSID,
+	}
+	for _, a := range c.cfg.Attachments {
+		h.Attachments = append(h.Attachments, cats.ClientAttachment{Name: a.Name, Tenant: a.Tenant})
+	}
+	for _, e := range c.epochs {
+		if e.Compare(h.Highest) > 0 {
+			h.Highest = e
+		}
+	}
+	c.out.Send.Hello = h
+	c.out.Send.Statuses = append(c.out.Send.Statuses, c.unreported...)
+	c.unreported = nil
+	for _, r := range c.inOrder() {
+		if r.phase == removing {
+			continue
+		}
+		h.Bindings = append(h.Bindings, r.Binding)
+		if r.phase == inForce && r.Half == cats.IngressHalf && r.over() {
+			c.report(r, cats.BindingEnding, r.why(), "")
+		}
+	}
+}
+
+// why gives the reason that a flow which is over ended for.
+func (r *record) why() cats.Reason {
+	if r.Draining {
+		return r.Reason
+	}
+	return r.ending
+}
+
+// inOrder gives the records by transaction and half, so that equal histories give equal effects.
+func (c *Core) inOrder() []*record {
+	all := make([]*record, 0, len(c.records))
+	for _, r := range c.records {
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b *record) int {
+		if d := bytes.Compare(a.id.transaction[:], b.id.transaction[:]); d != 0 {
+			return d
+		}
+		return int(a.Half) - int(b.Half)
+	})
+	return all
+}
+
+func (c *Core) pendingInOrder() []*pendingFlow {
+	all := make([]*pendingFlow, 0, len(c.pending))
+	for _, p := range c.pending {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b *pendingFlow) int { return bytes.Compare(a.transaction[:], b.transaction[:]) })
+	return all
+}
+
+// report tells the C-PS about a half that is here.
+func (c *Core) report(r *record, result cats.BindingResult, reason cats.Reason, detail string) {
+	r.reported = c.now
+	c.reportOf(r.Binding.Version, r, result, reason, detail)
+}
+
+func (c *Core) reportOf(version uint32, r *record, result cats.BindingResult, reason cats.Reason, detail string) {
+	c.send(c.statusOf(version, r, result, reason, detail))
+}
+
+func (c *Core) statusOf(version uint32, r *record, result cats.BindingResult, reason cats.Reason, detail string) cats.BindingStatus {
+	why, down := c.down[r.firstHop()]
+	if down && detail == "" {
+		detail = why
+	}
+	return cats.BindingStatus{
+		Transaction: r.id.transaction, Forwarder: c.cfg.Name, Version: version, Result: result, Reason: reason,
+		Detail: detail, Forward: r.forward, Reverse: r.reverse, PathUp: !down,
+	}
+}
+
+// send hands a status to the session. Without one only a removal is worth keeping: the next Hello tells the rest.
+func (c *Core) send(s cats.BindingStatus) {
+	switch {
+	case c.up:
+		c.out.Send.Statuses = append(c.out.Send.Statuses, s)
+	case s.Result == cats.BindingRemoved:
+		if len(c.unreported) >= c.cfg.Limits.Unreported {
+			c.unreported = c.unreported[1:]
+		}
+		c.unreported = append(c.unreported, s)
+	}
+}
+
+func (c *Core) refuseInstall(i *cats.Install, reason cats.Reason, detail string) {
+	c.send(cats.BindingStatus{
+		Transaction: i.Binding.Transaction, Forwarder: c.cfg.Name, Version: i.Binding.Version,
+		Result: cats.BindingRefused, Reason: reason, Detail: detail,
+	})
+}
+
+// refuseOrder answers a drain or removal of a stale owner.
+func (c *Core) refuseOrder(t cats.Transaction, detail string) {
+	c.send(cats.BindingStatus{
+		Transaction: t, Forwarder: c.cfg.Name, Result: cats.BindingRefused, Reason: cats.ReasonStaleEpoch, Detail: detail,
+	})
+}
+
+// reportGone answers an order about a half that is not here: it is idempotent.
+func (c *Core) reportGone(t cats.Transaction, reason cats.Reason) {
+	c.send(cats.BindingStatus{Transaction: t, Forwarder: c.cfg.Name, Result: cats.BindingRemoved, Reason: reason})
+}

@@ -1,0 +1,130 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"slices"
+
+	pb "github.com/margay-net/margay/api/margayv1alpha1"
+	"github.com/margay-net/margay/cats"
+)
+
+// encodeHello gives the parts of a hello: MaxBatch binding records in each, more in all but the last.
+func encodeHello(h *cats.ForwarderHello) []*pb.ForwarderHello {
+	var parts []*pb.ForwarderHello
+	bindings := h.Bindings
+	for {
+		n := min(len(bindings), MaxBatch)
+		part := &pb.ForwarderHello{
+			Name:          h.Name,
+			BootId:        h.BootID,
+			LayoutVersion: h.LayoutVersion,
+			Capabilities:  EncodeCapabilities(h.Capabilities),
+			ReturnSid:     octets(h.ReturnSID),
+			Highest:       EncodeEpoch(h.Highest),
+			More:          n < len(bindings),
+		}
+		for _, a := range h.Attachments {
+			part.Attachments = append(part.Attachments, &pb.Attachment{Name: a.Name, Tenant: a.Tenant})
+		}
+		for i := range bindings[:n] {
+			part.Bindings = append(part.Bindings, EncodeBinding(&bindings[i]))
+		}
+		parts = append(parts, part)
+		if bindings = bindings[n:]; len(bindings) == 0 {
+			return parts
+		}
+	}
+}
+
+func decodeHello(m *pb.ForwarderHello) (cats.ForwarderHello, error) {
+	d := &decoder{}
+	h := cats.ForwarderHello{
+		Name:          d.name("name", m.GetName()),
+		BootID:        d.label("boot_id", m.GetBootId()),
+		LayoutVersion: m.GetLayoutVersion(),
+		ReturnSID:     d.optionalSID("return_sid", m.GetReturnSid()),
+		Highest:       d.epoch("highest", m.GetHighest()),
+	}
+	if h.BootID == "" {
+		d.fail("boot_id", cats.ReasonMalformed, "missing")
+	}
+	d.most("attachments", len(m.GetAttachments()), MaxServices)
+	d.most("bindings", len(m.GetBindings()), MaxBatch)
+	if d.err != nil {
+		return h, d.err
+	}
+	var err error
+	if h.Capabilities, err = DecodeCapabilities(m.GetCapabilities()); err != nil {
+		return h, err
+	}
+	h.Attachments = decodeRows(d, "attachments", m.GetAttachments(), decodeAttachment,
+		func(a cats.ClientAttachment) string { return a.Name })
+	for i, b := range m.GetBindings() {
+		v, err := DecodeBinding(b)
+		d.nestAt("bindings", i, err)
+		if d.err != nil {
+			return h, d.err
+		}
+		h.Bindings = append(h.Bindings, v)
+	}
+	return h, d.err
+}
+
+func decodeAttachment(m *pb.Attachment) (cats.ClientAttachment, error) {
+	d := &decoder{}
+	a := cats.ClientAttachment{Name: d.name("name", m.GetName()), Tenant: d.name("tenant", m.GetTenant())}
+	return a, d.err
+}
+
+// join adds the bindings of a further part to h; the parts of one hello agree in everything else.
+func join(h, part *cats.ForwarderHello) error {
+	d := &decoder{}
+	if h.Name != part.Name || h.BootID != part.BootID || h.LayoutVersion != part.LayoutVersion ||
+		h.Capabilities != part.Capabilities || h.ReturnSID != part.ReturnSID || h.Highest != part.Highest ||
+		!slices.Equal(h.Attachments, part.Attachments) {
+		d.fail("hello", cats.ReasonMalformed, "a part differs from the first one in more than bindings")
+	}
+	d.most("hello.bindings", len(h.Bindings)+len(part.Bindings), MaxHelloBindings)
+	h.Bindings = append(h.Bindings, part.Bindings...)
+	return d.err
+}
+
+// A ForwarderReader puts the messages of one forwarder's session together again: it joins the parts of a hello and
+// refuses what does not begin with one. The zero value is ready.
+type ForwarderReader struct {
+	hello   *cats.ForwarderHello // of which parts are still to come
+	greeted bool
+}
+
+// Next checks one message. It gives a batch, or an empty one while parts of the hello are still to come. After an error
+// the session is of no further use.
+func (r *ForwarderReader) Next(m *pb.SteerRequest) (cats.ForwarderBatch, error) {
+	batch, err := decodeForwarderBatch(m)
+	if err != nil {
+		return cats.ForwarderBatch{}, err
+	}
+	if r.greeted {
+		if batch.Hello != nil {
+			return cats.ForwarderBatch{}, fmt.Errorf("hello: a second one in this session: %w", cats.ReasonDuplicate)
+		}
+		return batch, nil
+	}
+	if batch.Hello == nil {
+		return cats.ForwarderBatch{}, fmt.Errorf("hello: missing in the first message: %w", cats.ReasonMalformed)
+	}
+	if r.hello != nil {
+		if err := join(r.hello, batch.Hello); err != nil {
+			return cats.ForwarderBatch{}, err
+		}
+		batch.Hello = r.hello
+	}
+	if !m.GetHello().GetMore() {
+		r.greeted, r.hello = true, nil
+		return batch, nil
+	}
+	if batch.Provisioned != nil || len(batch.Statuses)+len(batch.Requests) > 0 {
+		return cats.ForwarderBatch{}, fmt.Errorf("hello: other parts of the session before its last part: %w", cats.ReasonMalformed)
+	}
+	r.hello = batch.Hello
+	return cats.ForwarderBatch{}, nil
+}
