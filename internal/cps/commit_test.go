@@ -107,6 +107,21 @@ func TestFailedCommits(t *testing.T) {
 		}
 		s.wantEmpty()
 	})
+	t.Run("a failed flow does not hold its key up while its egress is undone", func(t *testing.T) {
+		s := ready(t)
+		failed, _ := s.requested(51000)
+		s.wait(500 * time.Millisecond)
+		s.want(failed.Transaction, cats.Failed)
+		s.wait(5 * time.Second) // the pause of the egress
+		s.paths()
+		if _, b := s.requested(51000); b.CSCIID != csciB {
+			t.Errorf("%+v", b)
+		}
+		if n := s.core.Counters(); n.Joined != 0 || n.Ended[cats.ReasonSuperseded] != 0 {
+			t.Errorf("%+v", n)
+		}
+		s.want(failed.Transaction, cats.Failed)
+	})
 	t.Run("a session that ends in a commit fails it, and the next one settles the rest", func(t *testing.T) {
 		s := ready(t)
 		q, b := s.requested(51000)

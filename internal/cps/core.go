@@ -129,6 +129,7 @@ func (c *Core) provisionDomain(d *Domain) {
 		f := c.forwarders[name]
 		if !slices.Contains(c.expected, name) {
 			c.dismiss(f, cats.ReasonUnauthorized, "the domain no longer has this forwarder")
+			c.abandon(f)
 			continue
 		}
 		c.provision(f)

@@ -157,6 +157,19 @@ func (c *Core) dismiss(f *forwarder, reason cats.Reason, detail string) {
 	c.disconnect(f)
 }
 
+// abandon gives up the halves of a forwarder that has left the domain: its flows end at the others.
+func (c *Core) abandon(f *forwarder) {
+	if f.connected || !f.met {
+		return // not yet refused, or only known from the records of others
+	}
+	for _, r := range f.records() {
+		for standing := r.at(f.name, halfInstalled, halfUnheard); standing != nil; standing = r.at(f.name, halfInstalled, halfUnheard) {
+			*standing = halfNone
+			c.halfGone(f, r, cats.ReasonOperator)
+		}
+	}
+}
+
 // disconnect takes note that a session is over: commits that wait for the forwarder fail, removals go on without it. Its
 // bindings live on in its data plane.
 func (c *Core) disconnect(f *forwarder) {

@@ -143,6 +143,9 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{"CP-8.3-1 a kind of path that the headend cannot activate", func(s *script, _ *cats.ServiceRequest) {
 			s.pce.change = func(p *cats.PathReply) { p.Kind = cats.PathSRMPLS }
 		}, cats.ReasonCapabilityMismatch, ""},
+		{"CP-8.3-1 paths that the PCE knows the headend cannot activate", func(s *script, _ *cats.ServiceRequest) {
+			s.pce.change = func(p *cats.PathReply) { p.Status, p.Reason, p.Detail = cats.PathNone, cats.ReasonCapabilityMismatch, "12 segments" }
+		}, cats.ReasonCapabilityMismatch, ""},
 		{"CP-8.3-1 more segments than the headend pushes", func(s *script, _ *cats.ServiceRequest) {
 			s.pce.change = func(p *cats.PathReply) {
 				p.Segments = append(slices.Repeat([]netip.Addr{transit}, 10), p.Endpoint)
@@ -237,6 +240,18 @@ func TestReturnPath(t *testing.T) {
 		delete(s.pce.delays, [2]string{"EF-2", "IF-1"})
 		s.request(s.newRequest(51000))
 		if got := s.installed("EF-2", cats.EgressHalf).Reverse.Path; !slices.Equal(got.Segments, []netip.Addr{returnSID}) || got.Kind != cats.PathSRv6 {
+			t.Errorf("%+v", got)
+		}
+	})
+	t.Run("a return path that the egress cannot activate is none", func(t *testing.T) {
+		s := ready(t)
+		s.pce.change = func(p *cats.PathReply) {
+			if p.Endpoint == returnSID {
+				p.Status, p.Reason, p.Detail = cats.PathNone, cats.ReasonCapabilityMismatch, "12 segments"
+			}
+		}
+		s.request(s.newRequest(51000))
+		if got := s.installed("EF-2", cats.EgressHalf).Reverse.Path; !slices.Equal(got.Segments, []netip.Addr{returnSID}) {
 			t.Errorf("%+v", got)
 		}
 	})

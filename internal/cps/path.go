@@ -99,7 +99,7 @@ func (c *Core) paths(q *cats.PathRequest, service *catalogue.ServiceRecord) (rou
 	switch {
 	case refused == nil:
 		return found, nil
-	case refused.reason == cats.ReasonNoPath && !service.StrictReturn:
+	case refused.reason != cats.ReasonStaleState && !service.StrictReturn: // none that can be used
 		found.returnTo = q.Endpoint
 		return found, nil
 	}
@@ -132,6 +132,8 @@ func verify(q *cats.PathRequest, p *cats.PathReply) *refusal {
 			p.CSTGeneration, p.NSTGeneration, q.CSTGeneration, q.NSTGeneration)
 	case p.Endpoint != q.Endpoint || p.Egress != q.Egress:
 		return refuse(cats.ReasonStaleState, "the path reply ends at %s of %s, wanted is %s of %s", p.Endpoint, p.Egress, q.Endpoint, q.Egress)
+	case p.Status != cats.PathFound && p.Reason == cats.ReasonCapabilityMismatch:
+		return refuse(p.Reason, "from %s to %s: %s", q.Headend, q.Egress, p.Detail)
 	case p.Status != cats.PathFound:
 		return refuse(cats.ReasonNoPath, "from %s to %s: %s", q.Headend, q.Egress, p.Detail)
 	case p.Kind != cats.PathSRv6 || q.Capabilities.Encapsulations&cats.EncapSRv6 == 0:

@@ -182,21 +182,25 @@ func TestReconnection(t *testing.T) {
 			s.wantEmpty()
 		}
 	})
-	t.Run("a removal that a session took with it is ordered again in the next", func(t *testing.T) {
+	t.Run("a removal that a session took with it is ordered again in the next, before the egress's", func(t *testing.T) {
 		s := ready(t)
 		b := s.activate(51000)
 		s.status("IF-1", b, cats.BindingEnding, cats.ReasonIdle)
 		s.wait(5 * time.Second)
 		s.disconnect("IF-1") // with its order to remove
-		if r := s.sent("EF-2").Removes; len(r) != 1 {
-			t.Fatalf("%+v", s.out.Steering)
+		if all := s.wait(time.Minute); len(all) != 0 {
+			t.Fatalf("%s", describe(all))
 		}
-		s.status("EF-2", b, cats.BindingRemoved, cats.ReasonIdle)
-		s.wantEmpty()
 		s.hello(hello("IF-1", *b))
 		if r := s.sent("IF-1").Removes; len(r) != 1 || r[0].Half != cats.IngressHalf {
 			t.Fatalf("%+v", s.out.Steering)
 		}
+		s.status("IF-1", b, cats.BindingRemoved, cats.ReasonIdle)
+		if r := s.sent("EF-2").Removes; len(r) != 1 || r[0].Half != cats.EgressHalf {
+			t.Fatalf("%+v", s.out.Steering)
+		}
+		s.status("EF-2", b, cats.BindingRemoved, cats.ReasonIdle)
+		s.wantEmpty()
 	})
 	t.Run("what comes from a replaced session changes nothing", func(t *testing.T) {
 		s := ready(t)
@@ -284,6 +288,16 @@ func TestSessionsThatAreRefused(t *testing.T) {
 		if len(s.out.Closes) != 1 || s.out.Closes[0].Forwarder != "EF-1" {
 			t.Errorf("%+v", s.out.Closes)
 		}
+	})
+	t.Run("nothing waits for a forwarder that has left the domain", func(t *testing.T) {
+		s := ready(t)
+		b := s.activate(51000)
+		s.disconnect("EF-2")
+		d := domain(t, records())
+		d.Forwarders = []string{"IF-1", "EF-1"}
+		s.step(Events{Domain: d})
+		s.status("IF-1", b, cats.BindingRemoved, cats.ReasonOperator)
+		s.wantEmpty()
 	})
 }
 

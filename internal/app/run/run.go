@@ -42,6 +42,7 @@ type Daemon[C interface{ Shared() config.Common }] struct {
 	Role    trust.Role                                                 // that its certificate must have
 	Load    func(path string) (C, error)                               // usually config.Load[C]
 	New     func(ctx context.Context, c C, base *Base) (App[C], error) // opens what Run needs; on an error leaves nothing open
+	Unload  func(c C) error                                            // optional, --unload: takes out what the daemon leaves in force when it ends
 }
 
 // Main runs the daemon with the process's arguments and exits.
@@ -54,6 +55,10 @@ func (d Daemon[C]) Execute(arguments []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	path := flags.String("config", "/etc/margay/"+string(d.Role)+".yaml", "configuration `file`")
 	check := flags.Bool("check", false, "check the configuration and the certificate, and exit")
+	unload := false
+	if d.Unload != nil {
+		flags.BoolVar(&unload, "unload", false, "take out what the daemon leaves in force when it ends, and exit")
+	}
 	if err := flags.Parse(arguments); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return ExitOK
@@ -72,6 +77,12 @@ func (d Daemon[C]) Execute(arguments []string, stdout, stderr io.Writer) int {
 			return d.complain(stderr, ExitUsage, err)
 		}
 		fmt.Fprintf(stdout, "%s: %s is valid\n", d.Program, *path)
+		return ExitOK
+	}
+	if unload {
+		if err := d.Unload(loaded); err != nil {
+			return d.complain(stderr, ExitFailed, err)
+		}
 		return ExitOK
 	}
 	if err := d.start(*path, loaded, stderr); err != nil {

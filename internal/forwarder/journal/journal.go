@@ -29,6 +29,15 @@ type Totals struct {
 	Drops    map[cats.Reason]uint64 // held packets that were dropped
 }
 
+// Sum gives a number that grows whenever one of the totals does.
+func (t *Totals) Sum() uint64 {
+	sum := t.Requests + t.Released
+	for _, n := range t.Drops {
+		sum += n
+	}
+	return sum
+}
+
 // Contents are what a journal holds.
 type Contents struct {
 	forwarder.Restored

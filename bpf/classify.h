@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/* Classification at the ingress (CP section 8.1): the binding first, then the service; nothing else is touched. */
+#pragma once
+
+#include "binding.h"
+#include "hold.h"
+
+#define CONTINUE -1 /* the packet is not this step's */
+
+/* Gives the number of the client attachment that the packet came in by, or 0. */
+static __always_inline __u32 identify_attachment(const struct packet *p)
+{
+	struct attachment_key key = {
+		.prefix_length = 64 + 128,
+		.ingress = p->ingress,
+		.vlan = p->vlan,
+		.source = p->key.source,
+	};
+	const __u32 *attachment = bpf_map_lookup_elem(&attachments, &key);
+
+	return attachment ? *attachment : 0;
+}
+
+static __always_inline const __u32 *find_service(const struct packet *p, __u8 protocol, __be16 port)
+{
+	struct service_key key = {
+		.prefix_length = 32 + 128,
+		.protocol = protocol,
+		.port = port,
+		.target = p->key.target,
+	};
+
+	return bpf_map_lookup_elem(&services, &key);
+}
+
+static __always_inline int is_announced(const struct packet *p)
+{
+	const __u64 *until = bpf_map_lookup_elem(&announced, &p->key);
+
+	return until && bpf_ktime_get_coarse_ns() < *until;
+}
+
+/* Gives the reason that the key is held down for, or 0. */
+static __always_inline __u32 held_down_reason(const struct packet *p)
+{
+	const struct held_down *h = bpf_map_lookup_elem(&hold_down, &p->key);
+
+	return h && bpf_ktime_get_coarse_ns() < h->until ? h->reason : 0;
+}
+
+/* A packet without binding: held if it begins a flow of a service, dropped if it cannot, left alone if it is none. */
+static __always_inline int classify_miss(struct xdp_md *ctx, const struct packet *p, __u32 draining)
+{
+	const __u32 *service;
+	__u32 reason;
+
+	if (p->shape == SHAPE_BROKEN)
+		return find_service(p, 0, 0) ? drop(REASON_BAD_PACKET) : CONTINUE;
+	if (p->shape != SHAPE_FLOW)
+		return CONTINUE;
+	service = find_service(p, p->key.protocol, p->key.target_port);
+	if (!service && !(p->key.attachment && is_announced(p)))
+		return CONTINUE;
+	if (!p->key.attachment)
+		return drop(REASON_UNAUTHORIZED);
+	if (p->released || (p->key.protocol == IPPROTO_TCP && !is_initial_syn(p)))
+		return drop(REASON_NO_BINDING);
+	reason = held_down_reason(p);
+	if (reason)
+		return drop(reason);
+	return hold(ctx, p, service ? *service : 0, draining);
+}
+
+/* A packet from an interface that clients attach to. */
+static __always_inline int from_client(struct xdp_md *ctx, struct packet *p)
+{
+	__u32 attachment = identify_attachment(p), draining = 0;
+	struct binding *b;
+
+	p->key.kind = INGRESS_FORWARD;
+	p->key.attachment = attachment;
+	if (p->shape == SHAPE_FLOW && attachment) {
+		b = find_binding(p, INGRESS_FORWARD, attachment);
+		draining = b && (b->flags & BINDING_DRAINING);
+		if (b && !(draining && is_initial_syn(p)))
+			return send_along_path(ctx, p, b, INGRESS_FORWARD);
+	}
+	return classify_miss(ctx, p, draining);
+}

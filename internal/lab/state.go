@@ -1,0 +1,99 @@
+package lab
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/margay-net/margay/internal/trust/endpoint"
+)
+
+// state is what lab.json holds: enough to take the lab down again, whatever happened since.
+type state struct {
+	Name     string    `json:"name"`
+	Topology string    `json:"topology"` // name in the topology file
+	Created  time.Time `json:"created"`
+	Daemons  []*Daemon `json:"daemons"`
+}
+
+// Daemon is a process of a lab: a Margay role, or the service at an instance. The zero PID: not started.
+type Daemon struct {
+	Name    string           `json:"name"` // unique in the lab; equals the certificate's name
+	Role    string           `json:"role"` // sci, csma, cnma, cps, forwarder or service
+	Node    string           `json:"node"`
+	Command []string         `json:"command"` // program and arguments
+	Config  string           `json:"config,omitempty"`
+	Log     string           `json:"log"`
+	Observe endpoint.Address `json:"observe"`
+	PID     int              `json:"pid,omitempty"`
+	Started uint64           `json:"started,omitempty"` // of the process, in clock ticks since boot, so that a recycled PID is noticed
+}
+
+// save replaces lab.json at once, so that it is never half written.
+func (s *state) save(l layout) error {
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return fmt.Errorf("lab %s: %w", l.lab, err)
+	}
+	next := l.stateFile() + ".new"
+	if err := os.WriteFile(next, append(data, '\n'), 0o600); err != nil {
+		return fmt.Errorf("lab %s: %w", l.lab, err)
+	}
+	if err := os.Rename(next, l.stateFile()); err != nil {
+		return fmt.Errorf("lab %s: %w", l.lab, err)
+	}
+	return nil
+}
+
+// saveIfThere saves unless the lab's directory is gone already.
+func (s *state) saveIfThere(l layout) error {
+	if _, err := os.Stat(l.dir()); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return s.save(l)
+}
+
+func loadState(l layout) (*state, error) {
+	data, err := os.ReadFile(l.stateFile())
+	if err != nil {
+		return nil, err
+	}
+	var s state
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, fmt.Errorf("lab %s: %s: %w", l.lab, l.stateFile(), err)
+	}
+	return &s, nil
+}
+
+// lock keeps two commands from building or removing one lab at the same time. Call the function that it gives.
+func lock(l layout) (unlock func(), err error) {
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return nil, fmt.Errorf("lab %s: %w", l.lab, err)
+	}
+	path := filepath.Join(root, "."+l.lab+".lock")
+	for {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("lab %s: %w", l.lab, err)
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			f.Close()
+			if errors.Is(err, unix.EWOULDBLOCK) {
+				return nil, fmt.Errorf("lab %s: another command is bringing it up or down just now; wait for it", l.lab)
+			}
+			return nil, fmt.Errorf("lab %s: lock: %w", l.lab, err)
+		}
+		// The one before removes the file when it unlocks, so that no litter stays: ours may be the removed one.
+		if held, err := f.Stat(); err == nil {
+			if named, err := os.Stat(path); err == nil && os.SameFile(held, named) {
+				return func() { os.Remove(path); f.Close() }, nil
+			}
+		}
+		f.Close()
+	}
+}
