@@ -29,8 +29,9 @@ type Core struct {
 	ledger ledger.Ledger
 
 	flows       map[cats.Transaction]*record
-	byKey       map[cats.FlowKey]*record // the flow that a request of the key joins
-	byTuple     map[cats.Tuple]*record   // owner of each service-side tuple, instance to client
+	byKey       map[cats.FlowKey]*record        // the flow that a request of the key joins
+	byTuple     map[cats.Tuple]*record          // owner of each service-side tuple, instance to client
+	states      [cats.ReconnectRequired + 1]int // flows by state; ABSENT: only removals are outstanding
 	closed      closed
 	pending     admission.Pending
 	generations *admission.Generations

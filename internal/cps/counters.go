@@ -28,9 +28,9 @@ type Counters struct {
 
 // Gauges are what the core holds now.
 type Gauges struct {
-	Flows         map[cats.FlowState]int
-	Pending       int // transactions under way
-	Debited       int // flows that hold slots
+	Flows         [cats.ReconnectRequired + 1]int // by state; ABSENT: only removals are outstanding
+	Pending       int                             // transactions under way
+	Debited       int                             // flows that hold slots
 	CSTGeneration uint64
 	NSTGeneration uint64
 	Connected     int    // forwarders with a session
@@ -45,12 +45,9 @@ func (c *Core) Counters() Counters { return c.counters }
 // Gauges gives what the core holds.
 func (c *Core) Gauges() Gauges {
 	g := Gauges{
-		Flows: make(map[cats.FlowState]int), Pending: c.pending.Total(), Debited: c.ledger.Flows(),
+		Flows: c.states, Pending: c.pending.Total(), Debited: c.ledger.Flows(),
 		CSTGeneration: c.cst.Generation(), NSTGeneration: c.nst.Generation(),
 		Expected: len(c.expected), Open: c.open, Fenced: c.fenced,
-	}
-	for _, r := range c.flows {
-		g.Flows[r.state]++
 	}
 	for _, f := range c.forwarders {
 		if f.connected {

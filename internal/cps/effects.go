@@ -27,7 +27,7 @@ func (e *Effects) reset() {
 
 // Audit is a record for the audit log: something that an operator must be able to find later.
 type Audit struct {
-	Event       string // what happened, such as "request refused"
+	Event       string // what happened, such as "request-refused"
 	Subject     string // who or what caused it: the name of a peer
 	Reason      cats.Reason
 	Transaction cats.Transaction // zero where there is none

@@ -35,9 +35,9 @@ type PathComputer interface {
 }
 
 // PathView is the network side of the selection state: the rows that the NST takes, and the PCE on the topology that
-// they were derived from. A view whose Generation is not above the one in use is ignored.
+// they were derived from. A view of a lower Generation than the one in use is ignored.
 type PathView struct {
-	Generation uint64 // grows with each view; becomes the NST generation
+	Generation uint64 // grows with each change of content, not with a later measurement of it; becomes the NST generation
 	Rows       []cats.NSTRow
 	PCE        PathComputer
 }

@@ -111,7 +111,14 @@ func TestViews(t *testing.T) {
 		forwarders[1].Deliveries[0] != csciB || forwarders[1].Acknowledged != 1 {
 		t.Errorf("%+v", forwarders)
 	}
-	if g := s.core.Gauges(); g.Flows[cats.Active] != 1 || g.Debited != 1 || g.Pending != 0 || g.Connected != 3 || !g.Open {
+	second := s.activate(51001)
+	first, total := s.core.FlowPage(s.now, FlowQuery{CSID: "S1", Limit: 1})
+	rest, _ := s.core.FlowPage(s.now, FlowQuery{After: first[0].Binding.Transaction})
+	none, _ := s.core.FlowPage(s.now, FlowQuery{CSCIID: csciA})
+	if total != 2 || first[0].Binding.Transaction != b.Transaction || len(rest) != 1 || rest[0].Binding.Transaction != second.Transaction || len(none) != 0 {
+		t.Errorf("%d in all; %+v; %+v; %+v", total, first, rest, none)
+	}
+	if g := s.core.Gauges(); g.Flows[cats.Active] != 2 || g.Debited != 2 || g.Pending != 0 || g.Connected != 3 || !g.Open {
 		t.Errorf("%+v", g)
 	}
 }

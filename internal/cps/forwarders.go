@@ -128,7 +128,7 @@ func (c *Core) hello(f *forwarder, h *cats.ForwarderHello) {
 
 func (c *Core) refuseSession(f *forwarder, reason cats.Reason, format string, arguments ...any) {
 	detail := fmt.Sprintf(format, arguments...)
-	c.audit(Audit{Event: "forwarder refused", Subject: f.name, Reason: reason, Detail: detail})
+	c.audit(Audit{Event: "forwarder-refused", Subject: f.name, Reason: reason, Detail: detail})
 	c.out.Closes = append(c.out.Closes, SessionClose{Forwarder: f.name, Session: f.session, Reason: reason, Detail: detail})
 }
 
@@ -230,7 +230,7 @@ func (c *Core) provisioned(f *forwarder, p *cats.Provisioned) {
 	}
 	f.answered, f.refused, f.deadline = true, p.Reason, cats.Never
 	if p.Reason != cats.ReasonNone { // as a whole, so what was in place still is
-		c.audit(Audit{Event: "provision refused", Subject: f.name, Reason: p.Reason, Detail: p.Detail})
+		c.audit(Audit{Event: "provision-refused", Subject: f.name, Reason: p.Reason, Detail: p.Detail})
 		return
 	}
 	f.acknowledged = make(map[cats.Delivery]struct{})
@@ -245,7 +245,7 @@ func (c *Core) provisioned(f *forwarder, p *cats.Provisioned) {
 // a half which nobody wants is taken out.
 func (c *Core) status(f *forwarder, s *cats.BindingStatus) {
 	if s.Forwarder != f.name {
-		c.audit(Audit{Event: "status refused", Subject: f.name, Reason: cats.ReasonUnauthorized, Transaction: s.Transaction,
+		c.audit(Audit{Event: "status-refused", Subject: f.name, Reason: cats.ReasonUnauthorized, Transaction: s.Transaction,
 			Detail: fmt.Sprintf("it speaks for forwarder %q", s.Forwarder)})
 		return
 	}
@@ -348,7 +348,7 @@ func (c *Core) removed(f *forwarder, r *record, s *cats.BindingStatus) {
 
 // halfGone settles a flow whose half at a forwarder is gone without an order.
 func (c *Core) halfGone(f *forwarder, r *record, reason cats.Reason) {
-	c.audit(Audit{Event: "half of a binding lost", Subject: f.name, Reason: reason, Transaction: r.transaction(),
+	c.audit(Audit{Event: "half-lost", Subject: f.name, Reason: reason, Transaction: r.transaction(),
 		Detail: fmt.Sprintf("the flow is %s", r.state)})
 	switch r.state {
 	case cats.Active:

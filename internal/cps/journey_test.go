@@ -144,7 +144,9 @@ func TestRequestsThatAreRefused(t *testing.T) {
 			s.pce.change = func(p *cats.PathReply) { p.Kind = cats.PathSRMPLS }
 		}, cats.ReasonCapabilityMismatch, ""},
 		{"CP-8.3-1 paths that the PCE knows the headend cannot activate", func(s *script, _ *cats.ServiceRequest) {
-			s.pce.change = func(p *cats.PathReply) { p.Status, p.Reason, p.Detail = cats.PathNone, cats.ReasonCapabilityMismatch, "12 segments" }
+			s.pce.change = func(p *cats.PathReply) {
+				p.Status, p.Reason, p.Detail = cats.PathNone, cats.ReasonCapabilityMismatch, "12 segments"
+			}
 		}, cats.ReasonCapabilityMismatch, ""},
 		{"CP-8.3-1 more segments than the headend pushes", func(s *script, _ *cats.ServiceRequest) {
 			s.pce.change = func(p *cats.PathReply) {

@@ -15,7 +15,7 @@ func (c *Core) settle(f *forwarder, bindings []cats.Binding) {
 	for i := range bindings {
 		b := &bindings[i]
 		if b.Shard != c.config.Shard || b.Transaction.IsZero() || b.Ingress != f.name && b.Egress != f.name {
-			c.audit(Audit{Event: "binding ignored", Subject: f.name, Reason: cats.ReasonMalformed, Transaction: b.Transaction,
+			c.audit(Audit{Event: "binding-ignored", Subject: f.name, Reason: cats.ReasonMalformed, Transaction: b.Transaction,
 				Detail: fmt.Sprintf("shard %d, from %s to %s", b.Shard, b.Ingress, b.Egress)})
 			continue
 		}
@@ -114,7 +114,7 @@ func (c *Core) restore(f *forwarder, b *cats.Binding) {
 	c.keep(r)
 	c.counters.Restored++
 	if err := c.ledger.Debit(b.Transaction, r.instance(), max(1, b.Slots)); err != nil { // it was unknown, so it holds none
-		c.audit(Audit{Event: "debit refused", Subject: f.name, Transaction: b.Transaction, Detail: err.Error()})
+		c.audit(Audit{Event: "debit-refused", Subject: f.name, Transaction: b.Transaction, Detail: err.Error()})
 	}
 	c.claim(r)
 	for _, other := range [...]struct {

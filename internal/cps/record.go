@@ -68,10 +68,12 @@ func (c *Core) move(r *record, event flow.Event) bool {
 	to, err := flow.Next(r.state, event)
 	if err != nil {
 		c.counters.RefusedTransitions++
-		c.audit(Audit{Event: "transition refused", Transaction: r.transaction(), Detail: err.Error()})
+		c.audit(Audit{Event: "transition-refused", Transaction: r.transaction(), Detail: err.Error()})
 		return false
 	}
+	c.states[r.state]--
 	r.state = to
+	c.states[r.state]++
 	if r.counted && !r.underway() {
 		r.counted = false
 		c.pending.Leave(&r.request.Key)
@@ -83,6 +85,7 @@ func (c *Core) move(r *record, event flow.Event) bool {
 func (c *Core) keep(r *record) {
 	r.deadline = cats.Never
 	c.flows[r.transaction()] = r
+	c.states[r.state]++
 	c.relate(r, r.binding.Ingress)
 	c.relate(r, r.binding.Egress)
 }
@@ -110,6 +113,7 @@ func (c *Core) forget(r *record) {
 	c.ledger.Credit(r.transaction())
 	r.deadline = cats.Never
 	delete(c.flows, r.transaction())
+	c.states[r.state]--
 	for _, name := range [...]string{r.binding.Ingress, r.binding.Egress} {
 		if f := c.forwarders[name]; f != nil {
 			delete(f.flows, r)

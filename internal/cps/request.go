@@ -14,7 +14,7 @@ import (
 func (c *Core) serviceRequest(f *forwarder, q *cats.ServiceRequest) {
 	c.counters.Requests++
 	if refused := c.authenticate(f, q); refused != nil {
-		c.audit(Audit{Event: "request refused", Subject: f.name, Reason: refused.reason, Transaction: q.Transaction, Detail: refused.detail})
+		c.audit(Audit{Event: "request-refused", Subject: f.name, Reason: refused.reason, Transaction: q.Transaction, Detail: refused.detail})
 		c.sendRefusal(f, q.Transaction, refused)
 		return
 	}

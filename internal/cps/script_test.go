@@ -343,6 +343,9 @@ func (s *script) wantEmpty() {
 	if len(c.flows)+len(c.byKey)+len(c.byTuple)+c.ledger.Flows()+c.pending.Total() != 0 {
 		s.t.Fatalf("left: %d flows, %d keys, %d tuples, %d debits, %d pending", len(c.flows), len(c.byKey), len(c.byTuple), c.ledger.Flows(), c.pending.Total())
 	}
+	if c.states != [cats.ReconnectRequired + 1]int{} {
+		s.t.Fatalf("states %v", c.states)
+	}
 	for name, f := range c.forwarders {
 		if len(f.flows) > 0 {
 			s.t.Fatalf("%s has %d flows left", name, len(f.flows))

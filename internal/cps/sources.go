@@ -48,7 +48,7 @@ func (c *Core) sourceEvent(e *SourceEvent) {
 	s := c.sources[e.Name]
 	if s == nil {
 		detail := fmt.Sprintf("the domain has no C-SMA %s; add it to the C-PS's configuration", e.Name)
-		c.audit(Audit{Event: "source refused", Subject: e.Name, Reason: cats.ReasonUnauthorized, Detail: detail})
+		c.audit(Audit{Event: "source-refused", Subject: e.Name, Reason: cats.ReasonUnauthorized, Detail: detail})
 		if !e.Closed {
 			c.out.SourceReplies = append(c.out.SourceReplies, SourceReply{Source: e.Name, Session: e.Session,
 				Kind: SourceRefused, Reason: cats.ReasonUnauthorized, Detail: detail})
@@ -100,7 +100,7 @@ func (c *Core) metricUpdate(s *source, u *cats.MetricUpdate) {
 		for _, left := range result.Rejected {
 			refused := refuseBy(left.Err)
 			c.counters.RejectedRecords++
-			c.audit(Audit{Event: "record refused", Subject: s.Name, Reason: refused.reason, Detail: left.Instance.String() + ": " + refused.detail})
+			c.audit(Audit{Event: "record-refused", Subject: s.Name, Reason: refused.reason, Detail: left.Instance.String() + ": " + refused.detail})
 			reply.Rejected = append(reply.Rejected, RejectedRecord{
 				CSID: left.Instance.CSID, CSCIID: left.Instance.CSCIID, Reason: refused.reason, Detail: refused.detail,
 			})
@@ -141,6 +141,6 @@ func (c *Core) admitRecord(s *source, record *cats.Record) error {
 func (c *Core) refuseUpdate(s *source, u *cats.MetricUpdate, err error) {
 	var reason cats.Reason
 	errors.As(err, &reason)
-	c.audit(Audit{Event: "update refused", Subject: s.Name, Reason: reason, Detail: err.Error()})
+	c.audit(Audit{Event: "update-refused", Subject: s.Name, Reason: reason, Detail: err.Error()})
 	c.replySource(s, SourceRefused, SourceReply{Epoch: u.Epoch, Sequence: u.Sequence, Reason: reason, Detail: err.Error()})
 }

@@ -183,21 +183,50 @@ func (c *Core) Paths(now cats.Instant) []PathRowView {
 
 // Flows gives the flows in the order of their transactions.
 func (c *Core) Flows(now cats.Instant) []FlowView {
-	all := make([]FlowView, 0, len(c.flows))
-	for _, r := range sorted(c.flows) {
-		if r.state == cats.Absent { // only its removal is outstanding
+	all, _ := c.FlowPage(now, FlowQuery{})
+	return all
+}
+
+// FlowQuery selects flows.
+type FlowQuery struct {
+	CSID   cats.CSID        // empty: all
+	CSCIID cats.CSCIID      // empty: all
+	After  cats.Transaction // only later ones
+	Limit  int              // most of them; 0: all
+}
+
+// FlowPage gives the flows that a query selects in the order of their transactions, and how many there are beside After
+// and Limit.
+func (c *Core) FlowPage(now cats.Instant, q FlowQuery) (page []FlowView, total int) {
+	var selected []*record
+	for t, r := range c.flows {
+		if r.state == cats.Absent || q.CSID != "" && q.CSID != r.binding.CSID || q.CSCIID != "" && q.CSCIID != r.binding.CSCIID {
 			continue
 		}
-		began := r.began
-		if r.binding.Decided != 0 {
-			began = r.binding.Decided
+		if total++; slices.Compare(t[:], q.After[:]) > 0 {
+			selected = append(selected, r)
 		}
-		all = append(all, FlowView{
-			Binding: r.binding, State: r.state, Forward: r.forward, Reverse: r.reverse,
-			PathUp: r.pathUp[cats.IngressHalf] && r.pathUp[cats.EgressHalf], Age: now.Sub(began), Reason: r.reason,
-		})
 	}
-	return all
+	slices.SortFunc(selected, compareRecords)
+	if q.Limit > 0 && len(selected) > q.Limit {
+		selected = selected[:q.Limit]
+	}
+	page = make([]FlowView, len(selected))
+	for i, r := range selected {
+		page[i] = r.view(now)
+	}
+	return page, total
+}
+
+func (r *record) view(now cats.Instant) FlowView {
+	began := r.began
+	if r.binding.Decided != 0 {
+		began = r.binding.Decided
+	}
+	return FlowView{
+		Binding: r.binding, State: r.state, Forward: r.forward, Reverse: r.reverse,
+		PathUp: r.pathUp[cats.IngressHalf] && r.pathUp[cats.EgressHalf], Age: now.Sub(began), Reason: r.reason,
+	}
 }
 
 // Forwarders gives the forwarders of the domain, and those that have a session, by name.

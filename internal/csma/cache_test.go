@@ -85,6 +85,30 @@ func TestAging(t *testing.T) {
 }
 
 func TestCache(t *testing.T) {
+	t.Run("SM-5.1-1 an entry has all that was reported, when, in which report, and for how long it holds", func(t *testing.T) {
+		g := settled(t, testConfig())
+		r := report("sci-a", "A", 2, "S1", 77)
+		r.Services[0].Health = cats.Degraded
+		r.Services[0].Metrics = cats.Metrics{
+			GAS: 77, InFlight: 3, ComputingTimeMS: 9, Price: cats.Some[uint32](4), Reputation: cats.Some[uint8](5), SecurityLevel: cats.Some[uint8](6),
+			AcceptedTotal: cats.Some[uint64](8), FinishedTotal: cats.Some[uint64](7), Extensions: map[string]float64{"x": 1.5},
+		}
+		g.accept(r)
+		updates := g.take("cps-1")
+		if len(updates) != 1 || updates[0].TTL != 150*time.Second {
+			t.Fatalf("updates %+v", updates)
+		}
+		want := cats.Record{
+			CSCIID: "A", CSID: "S1", Version: "1", Health: cats.Degraded, Reporting: cats.ReportingHealthy,
+			Metrics: r.Services[0].Metrics, ReportEpoch: 7, ReportSequence: 2,
+		}
+		if got := updates[0].Records[0]; fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+			t.Errorf("got  %+v\nwant %+v", got, want)
+		}
+		if row := g.core.cache.instances["A"].rows["S1"]; row.updated != g.now {
+			t.Errorf("updated at %d, now is %d", row.updated, g.now)
+		}
+	})
 	t.Run("a full report removes the services that it leaves out, a partial one does not", func(t *testing.T) {
 		g := settled(t, testConfig())
 		r := report("sci-a", "A", 2, "S2", 10)

@@ -16,13 +16,13 @@ func TestTriggers(t *testing.T) {
 	}{
 		{"the same again", func(*cats.ServiceReport) {}, "", ""},
 		{"GAS to 0", func(s *cats.ServiceReport) { s.Metrics.GAS = 0 }, "DELTA 1", ""},
-		{"health", func(s *cats.ServiceReport) { s.Health = cats.Degraded }, "DELTA 1", ""},
-		{"security level", func(s *cats.ServiceReport) { s.Metrics.SecurityLevel = cats.Some[uint8](3) }, "DELTA 1", ""},
-		{"GAS by 10 %", func(s *cats.ServiceReport) { s.Metrics.GAS = 90 }, "", ""},
-		{"GAS by more than 10 %", func(s *cats.ServiceReport) { s.Metrics.GAS = 89 }, "", "DELTA 1"},
-		{"GAS up by more than 10 %", func(s *cats.ServiceReport) { s.Metrics.GAS = 111 }, "", "DELTA 1"},
-		{"computing time by 20 %", func(s *cats.ServiceReport) { s.Metrics.ComputingTimeMS = 6 }, "", ""},
-		{"computing time by more than 20 %", func(s *cats.ServiceReport) { s.Metrics.ComputingTimeMS = 7 }, "", "DELTA 1"},
+		{"SM-7.3-1 health", func(s *cats.ServiceReport) { s.Health = cats.Degraded }, "DELTA 1", ""},
+		{"SM-7.3-1 security level", func(s *cats.ServiceReport) { s.Metrics.SecurityLevel = cats.Some[uint8](3) }, "DELTA 1", ""},
+		{"SM-7.3-1 GAS by 10 %", func(s *cats.ServiceReport) { s.Metrics.GAS = 90 }, "", ""},
+		{"SM-7.3-1 GAS by more than 10 %", func(s *cats.ServiceReport) { s.Metrics.GAS = 89 }, "", "DELTA 1"},
+		{"SM-7.3-1 GAS up by more than 10 %", func(s *cats.ServiceReport) { s.Metrics.GAS = 111 }, "", "DELTA 1"},
+		{"SM-7.3-1 computing time by 20 %", func(s *cats.ServiceReport) { s.Metrics.ComputingTimeMS = 6 }, "", ""},
+		{"SM-7.3-1 computing time by more than 20 %", func(s *cats.ServiceReport) { s.Metrics.ComputingTimeMS = 7 }, "", "DELTA 1"},
 		{"version", func(s *cats.ServiceReport) { s.Version = "2" }, "", "DELTA 1"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestTriggers(t *testing.T) {
 			g.wantKinds(test.then)
 		})
 	}
-	t.Run("GAS by more than 50 where that is less than 10 %", func(t *testing.T) {
+	t.Run("SM-7.3-1 GAS by more than 50 where that is less than 10 %", func(t *testing.T) {
 		g := settled(t, testConfig())
 		g.accept(report("sci-a", "A", 2, "S1", 1000))
 		g.run(6 * time.Second)
@@ -47,6 +47,24 @@ func TestTriggers(t *testing.T) {
 		g.accept(report("sci-a", "A", 4, "S1", 1051))
 		g.run(3 * time.Second)
 		g.wantKinds("DELTA 1")
+	})
+	t.Run("SM-7.3-1 other thresholds by configuration", func(t *testing.T) {
+		c := testConfig()
+		c.Thresholds = Thresholds{GASPercent: 50, GASAbsolute: 80, TimePercent: 100}
+		g := settled(t, c)
+		step := func(sequence uint64, gas, ms uint32, want string) {
+			t.Helper()
+			r := report("sci-a", "A", sequence, "S1", gas)
+			r.Services[0].Metrics.ComputingTimeMS = ms
+			g.accept(r)
+			g.accept(report("sci-b", "B", sequence, "S1", 100))
+			g.run(6 * time.Second)
+			g.wantKinds(want)
+		}
+		step(2, 50, 5, "")
+		step(3, 49, 5, "DELTA 1")
+		step(4, 49, 10, "")
+		step(5, 49, 11, "DELTA 1")
 	})
 	t.Run("GAS back from 0", func(t *testing.T) {
 		g := settled(t, testConfig())
@@ -166,7 +184,7 @@ func TestSynchronization(t *testing.T) {
 		g.run(1)
 		g.wantKinds("FULL 0")
 	})
-	t.Run("incremental where the C-PS kept what it had", func(t *testing.T) {
+	t.Run("SM-9.3-1 incremental where the C-PS kept what it had", func(t *testing.T) {
 		g := settled(t, testConfig())
 		g.close("cps-1")
 		g.run(time.Second)
@@ -185,7 +203,7 @@ func TestSynchronization(t *testing.T) {
 		g.open("cps-1")
 		g.wantKinds("REFRESH 0")
 	})
-	t.Run("what was lost on the way comes again", func(t *testing.T) {
+	t.Run("SM-9.3-1 what was lost on the way comes again", func(t *testing.T) {
 		g := settled(t, testConfig())
 		g.lose("cps-1")
 		g.accept(report("sci-a", "A", 2, "S1", 0))
@@ -205,7 +223,7 @@ func TestSynchronization(t *testing.T) {
 		g.open("cps-1")
 		g.wantKinds("DELTA 1")
 	})
-	for name, lost := range map[string]bool{"full where a row was withdrawn meanwhile": false, "full where the withdrawal was lost": true} {
+	for name, lost := range map[string]bool{"SM-9.3-1 full where a row was withdrawn meanwhile": false, "SM-9.3-1 full where the withdrawal was lost": true} {
 		t.Run(name, func(t *testing.T) {
 			g := settled(t, testConfig())
 			if lost {
@@ -222,20 +240,29 @@ func TestSynchronization(t *testing.T) {
 			g.wantKinds("FULL 1")
 		})
 	}
-	t.Run("full where the C-PS lost its state", func(t *testing.T) {
+	t.Run("SM-9.3-1 full where the C-PS lost its state", func(t *testing.T) {
 		g := settled(t, testConfig())
 		g.close("cps-1")
 		g.peers["cps-1"] = &peer{rows: map[key]cats.Record{}}
 		g.open("cps-1")
 		g.wantKinds("FULL 2")
 	})
-	t.Run("full on request, once for several requests", func(t *testing.T) {
+	t.Run("SM-9.3-1 full on request, once for several requests", func(t *testing.T) {
 		g := settled(t, testConfig())
 		need := Session{CPS: "cps-1", Kind: SessionNeedFull}
 		g.step(Events{Sessions: []Session{need, need, need}})
 		g.wantKinds("FULL 2")
 		g.step(Events{Sessions: []Session{need}})
 		g.wantKinds("FULL 2")
+	})
+	t.Run("SM-9.3-1 where the views differ the C-SMA's wins", func(t *testing.T) {
+		g := settled(t, testConfig())
+		g.peers["cps-1"].rows[key{"A", "S2"}] = cats.Record{CSCIID: "A", CSID: "S2"}
+		g.peers["cps-1"].rows[key{"A", "S1"}] = cats.Record{CSCIID: "A", CSID: "S1", Metrics: cats.Metrics{GAS: 7}}
+		g.step(Events{Sessions: []Session{{CPS: "cps-1", Kind: SessionNeedFull}}})
+		if rows := g.peers["cps-1"].rows; len(rows) != 2 || rows[key{"A", "S1"}].Metrics.GAS != 100 {
+			t.Errorf("the C-PS has %+v", rows)
+		}
 	})
 	t.Run("a refused update is followed by a FULL, not at once", func(t *testing.T) {
 		g := settled(t, testConfig())

@@ -23,16 +23,15 @@ func (c *Core) validate(now cats.Instant, r *Report) error {
 	if r.Site != c.config.Site {
 		return fmt.Errorf("instance %q claims site %q, this is %q: %w", r.CSCIID, r.Site, c.config.Site, cats.ReasonUnauthorized)
 	}
-	seen := make(map[cats.CSID]bool, len(r.Services))
 	for k := range r.Services {
 		s := &r.Services[k]
 		if !slices.Contains(i.services, s.CSID) {
 			return fmt.Errorf("instance %q may not report on service %q: %w", r.CSCIID, s.CSID, cats.ReasonUnauthorized)
 		}
-		if seen[s.CSID] {
+		// Every earlier one is granted and different, so that there are at most as many as grants.
+		if slices.ContainsFunc(r.Services[:k], func(o cats.ServiceReport) bool { return o.CSID == s.CSID }) {
 			return fmt.Errorf("instance %q reports service %q twice: %w", r.CSCIID, s.CSID, cats.ReasonMalformed)
 		}
-		seen[s.CSID] = true
 		if err := checkValues(s); err != nil {
 			return fmt.Errorf("instance %q, service %q: %w", r.CSCIID, s.CSID, err)
 		}

@@ -140,7 +140,7 @@ func (n *node) counters(t testing.TB) Counters {
 func TestIngressForward(t *testing.T) {
 	n := newDomain(t)
 
-	t.Run("CP-8.4-2 three segments, octet for octet", func(t *testing.T) {
+	t.Run("three segments, octet for octet", func(t *testing.T) {
 		f := tcp4
 		must(t, n.PutPath(10, Path{cats.PathSRv6, ingressSource, []netip.Addr{transitSID1, transitSID2, deliverSID}, hopCore}))
 		must(t, n.Install(f.ingress("client-1", 10, hopClient)[:1]))
@@ -159,7 +159,7 @@ func TestIngressForward(t *testing.T) {
 			append(ethernet(coreMAC, n.mac["core0"], headers), rewritten...))
 		checkSums(t, rewritten)
 	})
-	t.Run("CP-8.4-2 two segments, octet for octet", func(t *testing.T) {
+	t.Run("two segments, octet for octet", func(t *testing.T) {
 		f := udp6
 		must(t, n.PutPath(11, Path{cats.PathSRv6, ingressSource, []netip.Addr{transitSID1, deliverSID}, hopCore}))
 		must(t, n.Install(f.ingress("client-1", 11, hopClient)[:1]))
@@ -177,7 +177,7 @@ func TestIngressForward(t *testing.T) {
 			append(ethernet(coreMAC, n.mac["core0"], headers), rewritten...))
 		checkSums(t, rewritten)
 	})
-	t.Run("CP-8.4-2 one segment goes without routing header", func(t *testing.T) {
+	t.Run("one segment goes without routing header", func(t *testing.T) {
 		f := tcp4
 		must(t, n.Install(f.ingress("client-1", pathForward, hopClient)[:1]))
 		defer n.Remove([]Key{f.ingressKey("client-1")})
@@ -199,7 +199,7 @@ func TestIngressForward(t *testing.T) {
 	paths["10 segments"] = append(deep, deliverSID)
 	for _, f := range flows {
 		for name, segments := range paths {
-			t.Run("CP-8.4-2 "+f.name+" "+name, func(t *testing.T) { forwardMatches(t, n, f, segments) })
+			t.Run(""+f.name+" "+name, func(t *testing.T) { forwardMatches(t, n, f, segments) })
 		}
 	}
 }

@@ -28,10 +28,14 @@ func (s *ServiceSpec) record() yaml.MapSlice {
 	for _, a := range s.Addresses {
 		addresses = append(addresses, mapping("prefix", a.Prefix.String(), "protocol", a.Protocol.String(), "port", a.Port))
 	}
-	return mapping(
+	m := mapping(
 		"cs_id", string(s.CSID), "number", s.Number, "name", s.Name, "version", s.Version, "state", "PUBLISHED", "gas_mode", "ceiling",
-		"addresses", addresses, "policy", s.Policy, "band_percent", s.BandPercent, "tenants", s.Tenants, "idle", s.Idle.String(),
+		"addresses", addresses, "policy", s.Policy, "band_percent", s.BandPercent, "tenants", s.Tenants,
 	)
+	if s.Idle != 0 {
+		m = append(m, mapping("idle", s.Idle.String())...)
+	}
+	return m
 }
 
 func (t *Topology) record(d *Deployment) yaml.MapSlice {

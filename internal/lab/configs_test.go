@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/margay-net/margay/internal/app/cnma"
+	"github.com/margay-net/margay/internal/app/cps"
 	"github.com/margay-net/margay/internal/app/csma"
 	"github.com/margay-net/margay/internal/app/forwarder"
 	"github.com/margay-net/margay/internal/app/sci"
@@ -54,5 +55,6 @@ func loadAs(role, path string) (config.Common, error) {
 		c, err := config.Load[forwarder.Config](path)
 		return c.Common, err
 	}
-	return config.Common{}, nil
+	c, err := cps.Load(path)
+	return c.Common, err
 }

@@ -72,7 +72,7 @@ func programs(t *testing.T) string {
 var serial atomic.Int32
 
 // uniqueName is the name of a lab that no other test has.
-func uniqueName() string { return fmt.Sprintf("t%d.%d", os.Getpid(), serial.Add(1)) }
+func uniqueName() string { return fmt.Sprintf("t%d_%d-lab", os.Getpid(), serial.Add(1)) }
 
 // up brings the example up under a name of its own and takes it down after the test.
 func up(t *testing.T, extent lab.Extent) *lab.Lab {

@@ -84,7 +84,7 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	}
 	l := newLab(layout{name}, o.Topology)
 	l.programs = programs
-	l.state = &state{Name: name, Topology: string(o.Topology.Name), Created: time.Now()}
+	l.state = &state{Name: name, Topology: string(o.Topology.Name), Created: time.Now(), Claims: l.layout.claim(o.Topology)}
 	unlock, err := lock(l.layout)
 	if err != nil {
 		return nil, err
@@ -94,6 +94,9 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 		return nil, fmt.Errorf("lab %s is up already; take it down with `margay lab down %s`, or give this one another name", name, name)
 	} else if err != nil {
 		return nil, fmt.Errorf("lab %s: %w", name, err)
+	}
+	if err := l.state.Claims.free(); err != nil {
+		return nil, errors.Join(fmt.Errorf("lab %s: %w", name, err), os.Remove(l.layout.dir()))
 	}
 	if err := l.up(ctx, o); err != nil {
 		// The context may have ended already; what was begun is removed all the same.
@@ -237,19 +240,26 @@ func Down(name string) error {
 		return err
 	}
 	defer unlock()
-	if l.state, err = loadState(l.layout); errors.Is(err, os.ErrNotExist) {
-		left, err := l.layout.leftovers()
-		if err != nil {
-			return err
-		}
-		if len(left) == 0 {
-			return fmt.Errorf("lab %s is not up; `margay lab list` shows those that are", name)
-		}
-		l.state = &state{Name: name}
-	} else if err != nil {
+	l.state, err = loadState(l.layout)
+	if errors.Is(err, os.ErrNotExist) {
+		l.state, err = l.layout.remains()
+	}
+	if err != nil {
 		return err
 	}
 	return l.down()
+}
+
+// remains makes a state of what a lab without state file has left; an error if that is nothing.
+func (l layout) remains() (*state, error) {
+	left, err := l.unclaimed()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(l.dir()); err != nil && len(left.Namespaces) == 0 && len(left.Pins) == 0 {
+		return nil, fmt.Errorf("lab %s is not up; `margay lab list` shows those that are", l.lab)
+	}
+	return &state{Name: l.lab, Claims: left}, nil
 }
 
 // Down takes this lab down; see the function Down.
@@ -265,23 +275,6 @@ func (l *Lab) Down() error {
 	return l.down()
 }
 
-// leftovers lists what a lab without its state file has left.
-func (l layout) leftovers() ([]string, error) {
-	all, err := namespace.List(l.namespacePrefix())
-	if err != nil {
-		return nil, err
-	}
-	pins, err := filepath.Glob(filepath.Join(pinRoot, l.lab+"-*"))
-	if err != nil {
-		return nil, err
-	}
-	all = append(all, pins...)
-	if _, err := os.Stat(l.dir()); err == nil {
-		all = append(all, l.dir())
-	}
-	return all, nil
-}
-
 // down removes everything, whatever state it is in, and goes on after errors. Files are kept where a process could not
 // be stopped, as they alone tell of it.
 func (l *Lab) down() error {
@@ -295,11 +288,7 @@ func (l *Lab) down() error {
 	if err := l.state.saveIfThere(l.layout); err != nil {
 		failed = append(failed, err)
 	}
-	pins, err := filepath.Glob(filepath.Join(pinRoot, l.layout.lab+"-*"))
-	failed = append(failed, err, l.Close(), removeNetwork(l.layout))
-	for _, dir := range pins {
-		failed = append(failed, os.RemoveAll(dir)) // taking the pins of links and maps away detaches and frees them
-	}
+	failed = append(failed, l.Close(), l.state.Claims.remove())
 	if stopped == nil {
 		failed = append(failed, os.RemoveAll(l.layout.dir()))
 	}

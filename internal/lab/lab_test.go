@@ -265,7 +265,7 @@ func TestUpRefusesBeforeAnythingIsBuilt(t *testing.T) {
 		want string
 	}{
 		{lab.Options{Topology: l.Topology(), Name: l.Name(), Extent: lab.NetworkAlone}, "is up already"},
-		{lab.Options{Topology: l.Topology(), Name: "a-b", Extent: lab.NetworkAlone}, "no dash"},
+		{lab.Options{Topology: l.Topology(), Name: "a/b", Extent: lab.NetworkAlone}, "need 1 to 32"},
 		{lab.Options{Topology: l.Topology(), Name: "..", Extent: lab.NetworkAlone}, "need 1 to 32"},
 		{lab.Options{Topology: l.Topology(), Name: uniqueName(), Programs: empty}, "the program margay is not in " + empty},
 		{lab.Options{}, "no topology"},
@@ -342,12 +342,52 @@ func TestDownOfAHalfDestroyedLab(t *testing.T) {
 	if err := lab.Down(name); err == nil || !strings.Contains(err.Error(), "is not up") {
 		t.Errorf("a second Down: %v", err)
 	}
-	// Without its state file a lab is still known by its names.
-	if _, err := namespace.New("mgy-" + name + "-stray"); err != nil {
+}
+
+// Without its state file a lab is still known by its names, which may begin as another's.
+func TestDownWithoutStateFileSparesOtherLabs(t *testing.T) {
+	other := up(t, lab.NetworkAlone)
+	name, _, _ := strings.Cut(other.Name(), "-")
+	stray := "mgy-" + name + "-stray"
+	n, err := namespace.New(stray)
+	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { namespace.Remove(stray) })
+	n.Close()
 	if err := lab.Down(name); err != nil {
 		t.Error(err)
+	}
+	if _, err := namespace.Open(stray); err == nil {
+		t.Error("the stray namespace is still there")
+	}
+	in(t, other, "client", func() error { return ping("192.0.2.1") })
+}
+
+func TestUpRefusesNamespacesOfOthersAndLeavesThem(t *testing.T) {
+	testenv.RequireRoot(t)
+	topology, err := lab.LoadTopology(lab.ExampleName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := uniqueName()
+	theirs := "mgy-" + name + "-R1"
+	n, err := namespace.New(theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Close()
+	t.Cleanup(func() { namespace.Remove(theirs) })
+	if _, err := lab.Up(t.Context(), lab.Options{Topology: topology, Name: name, Extent: lab.NetworkAlone}); err == nil || !strings.Contains(err.Error(), theirs+" exists already") {
+		t.Errorf("%v, want it refused", err)
+	}
+	again, err := namespace.Open(theirs)
+	if err != nil {
+		t.Fatalf("it is gone: %v", err)
+	}
+	again.Close()
+	if err := namespace.Remove(theirs); err != nil {
+		t.Fatal(err)
 	}
 	nothingLeft(t, name)
 }

@@ -9,15 +9,16 @@ import (
 
 // Where labs leave things on the machine.
 const (
-	root    = "/run/margay/lab"
-	pinRoot = "/sys/fs/bpf/margay"
+	root      = "/run/margay/lab"
+	pinRoot   = "/sys/fs/bpf/margay"
+	stateName = "lab.json"
 )
 
 // layout names everything that a lab leaves on the machine.
 type layout struct{ lab string }
 
 func (l layout) dir() string           { return filepath.Join(root, l.lab) }
-func (l layout) stateFile() string     { return filepath.Join(l.dir(), "lab.json") }
+func (l layout) stateFile() string     { return filepath.Join(l.dir(), stateName) }
 func (l layout) topology() string      { return filepath.Join(l.dir(), "topology.yaml") }
 func (l layout) pki() string           { return filepath.Join(l.dir(), "pki") }
 func (l layout) operator() string      { return l.config("operator") }
@@ -39,10 +40,10 @@ func (l layout) observe(n string) endpoint.Address {
 	return endpoint.Address("unix:" + filepath.Join(l.dir(), "run", n+".observe"))
 }
 
-// namespacePrefix is how the namespaces of the lab begin, and no other lab's, as names of labs have no dash.
-func (l layout) namespacePrefix() string { return "mgy-" + l.lab + "-" }
+// prefix is how the names of the lab's namespaces begin; those of another lab may begin so, too.
+func (l layout) prefix() string { return "mgy-" + l.lab + "-" }
 
-func (l layout) namespace(node config.Name) string { return l.namespacePrefix() + string(node) }
+func (l layout) namespace(node config.Name) string { return l.prefix() + string(node) }
 
 // pins is the directory of a forwarder's pinned programs and maps.
 func (l layout) pins(node config.Name) string { return filepath.Join(pinRoot, l.lab+"-"+string(node)) }

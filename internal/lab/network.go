@@ -137,20 +137,21 @@ func bringUp(name string, addrs []InterfaceAddress, data bool) error {
 			return err
 		}
 	}
-	return setUp(name)
+	if err := setUp(name); err != nil || !data {
+		return err
+	}
+	// Only while the interface is up does veth tell its peer that redirected frames are taken here.
+	return kernel.SetOffload(name, kernel.OffloadGRO, true)
 }
 
-// plainPackets turns offloads off. GRO alone is on: it gives a veth end the receive loop without which frames that XDP
-// redirects to it are lost; a size limit of one octet keeps it from joining any.
+// plainPackets turns offloads off. GRO alone will be on: it gives a veth end the receive loop without which frames that
+// XDP redirects to it are lost; a size limit of one octet keeps it from joining any.
 func plainPackets(link netlink.Link) error {
 	name := link.Attrs().Name
-	for _, o := range []kernel.Offload{kernel.OffloadTSO, kernel.OffloadGSO, kernel.OffloadTxChecksum} {
+	for _, o := range []kernel.Offload{kernel.OffloadTSO, kernel.OffloadGSO, kernel.OffloadTxChecksum, kernel.OffloadGRO} {
 		if err := kernel.SetOffload(name, o, false); err != nil {
 			return err
 		}
-	}
-	if err := kernel.SetOffload(name, kernel.OffloadGRO, true); err != nil {
-		return err
 	}
 	for _, set := range []func(netlink.Link, int) error{netlink.LinkSetGROMaxSize, netlink.LinkSetGROIPv4MaxSize} {
 		if err := set(link, 1); err != nil {
@@ -303,17 +304,4 @@ func addEnd(sid netip.Addr, iface string) error {
 
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-}
-
-// removeNetwork removes every namespace of the lab, and with them all else that is in them.
-func removeNetwork(l layout) error {
-	names, err := namespace.List(l.namespacePrefix())
-	if err != nil {
-		return err
-	}
-	var failed []error
-	for _, name := range names {
-		failed = append(failed, namespace.Remove(name))
-	}
-	return errors.Join(failed...)
 }

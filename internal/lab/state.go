@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/margay-net/margay/internal/lab/namespace"
 	"github.com/margay-net/margay/internal/trust/endpoint"
 )
 
@@ -18,7 +20,80 @@ type state struct {
 	Name     string    `json:"name"`
 	Topology string    `json:"topology"` // name in the topology file
 	Created  time.Time `json:"created"`
+	Claims   claims    `json:"claims"`
 	Daemons  []*Daemon `json:"daemons"`
+}
+
+// claims are the things outside its directory that a lab alone may make and remove.
+type claims struct {
+	Namespaces []string `json:"namespaces"`
+	Pins       []string `json:"pins"`
+}
+
+// claim lists what a topology needs.
+func (l layout) claim(t *Topology) claims {
+	var c claims
+	for i := range t.Nodes {
+		n := &t.Nodes[i]
+		c.Namespaces = append(c.Namespaces, l.namespace(n.Name))
+		if n.Role == Forwarder {
+			c.Pins = append(c.Pins, l.pins(n.Name))
+		}
+	}
+	return c
+}
+
+// free gives an error if anything of it exists already: another lab's, or left over.
+func (c claims) free() error {
+	for _, name := range c.Namespaces {
+		if _, err := os.Lstat(filepath.Join(namespace.Dir, name)); err == nil {
+			return fmt.Errorf("network namespace %s exists already: another lab has it, or one was not taken down; choose another name, or see `margay lab list` and `ip netns delete %s`", name, name)
+		}
+	}
+	for _, dir := range c.Pins {
+		if _, err := os.Lstat(dir); err == nil {
+			return fmt.Errorf("%s exists already: another lab has it, or a data plane was not unloaded; choose another name, or remove it", dir)
+		}
+	}
+	return nil
+}
+
+// remove removes it, whatever of it there is.
+func (c claims) remove() error {
+	var failed []error
+	for _, name := range c.Namespaces {
+		failed = append(failed, namespace.Remove(name))
+	}
+	for _, dir := range c.Pins {
+		failed = append(failed, os.RemoveAll(dir)) // taking the pins of links and maps away detaches and frees them
+	}
+	return errors.Join(failed...)
+}
+
+// unclaimed lists what has a name of the lab and is in no lab's state file: what is left of a lab that lost its own.
+func (l layout) unclaimed() (claims, error) {
+	spaces, err := namespace.List(l.prefix())
+	if err != nil {
+		return claims{}, err
+	}
+	pins, err := filepath.Glob(filepath.Join(pinRoot, l.lab+"-*"))
+	if err != nil {
+		return claims{}, err
+	}
+	left := claims{spaces, pins}
+	states, err := filepath.Glob(filepath.Join(root, "*", stateName))
+	if err != nil {
+		return claims{}, err
+	}
+	for _, path := range states {
+		other, err := loadState(layout{filepath.Base(filepath.Dir(path))})
+		if err != nil {
+			return claims{}, err
+		}
+		left.Namespaces = slices.DeleteFunc(left.Namespaces, func(n string) bool { return slices.Contains(other.Claims.Namespaces, n) })
+		left.Pins = slices.DeleteFunc(left.Pins, func(p string) bool { return slices.Contains(other.Claims.Pins, p) })
+	}
+	return left, nil
 }
 
 // Daemon is a process of a lab: a Margay role, or the service at an instance. The zero PID: not started.

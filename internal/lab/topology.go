@@ -127,12 +127,12 @@ type ServiceSpec struct {
 	Policy      string        `yaml:"policy,omitempty"`
 	BandPercent uint8         `yaml:"band_percent,omitempty"`
 	Tenants     []config.Name `yaml:"tenants,omitempty"`
-	Idle        time.Duration `yaml:"idle,omitempty"`
+	Idle        time.Duration `yaml:"idle,omitempty"` // default: that of the protocol
 }
 
 // Defaults is called by the loader.
 func (s *ServiceSpec) Defaults() {
-	s.Version, s.Policy, s.BandPercent, s.Tenants, s.Idle = "1", "latency", 5, []config.Name{"default"}, 2*time.Hour+4*time.Minute
+	s.Version, s.Policy, s.BandPercent, s.Tenants = "1", "latency", 5, []config.Name{"default"}
 }
 
 // Address is where clients reach a service.

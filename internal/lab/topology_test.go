@@ -73,7 +73,8 @@ func TestTopologyErrorsNameThePlace(t *testing.T) {
 		{"no C-PS", "  - {name: cps-1, role: cps, management: 10.255.0.10}\n", "", "nodes:", "need one node with role cps, have 0"},
 		{"attachment nowhere", "interface: client0, tenant", "interface: client7, tenant", "client7", "no link joins interface client7"},
 		{"small core MTU", "mtu: {core: 3000", "mtu: {core: 1500", "core: 1500", "need 1548"},
-		{"lab name with a dash", "name: example\n", "name: my-lab\n", "my-lab", "no dash"},
+		{"bad lab name", "name: example\n", "name: my.example\n", "name: my.example", "need 1 to 32 letters, digits, underscores or dashes"},
+		{"dot in a forwarder's name", "- {name: EF-1, role", "- {name: EF.1, role", "name: EF.1", "refuses"},
 		{"prefixes overlap", `prefix: "2001:db8:0:e2::/64"`, `prefix: "2001:db8:0:e0::/60"`, "e0::/60", "overlaps"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -5,20 +5,20 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/margay-net/margay/cats"
 	"github.com/margay-net/margay/internal/config"
 	"github.com/margay-net/margay/internal/trust"
 )
 
-// labName keeps "mgy-<lab>-<node>" free of doubt: without a dash in the name of the lab, no lab's namespaces look like
-// another's.
-var labName = regexp.MustCompile(`^[A-Za-z0-9._]{1,32}$`)
+// labName has no dot: the BPF file system refuses names with one, and a lab's name is part of those of its pins.
+var labName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$`)
 
 // checkLabName gives what is wrong with the name of a lab.
 func checkLabName(name string) error {
-	if !labName.MatchString(name) || name == "." || name == ".." {
-		return fmt.Errorf("lab name %q: need 1 to 32 letters, digits, dots or underscores (no dash: it separates lab and node in the names of namespaces)", name)
+	if !labName.MatchString(name) {
+		return fmt.Errorf("lab name %q: need 1 to 32 letters, digits, underscores or dashes, a letter or digit first", name)
 	}
 	return nil
 }
@@ -104,6 +104,9 @@ func (v *validation) node(at string, i int) {
 		}
 	}
 	v.applicability(at, n)
+	if n.Role == Forwarder && strings.Contains(string(n.Name), ".") {
+		v.problem(at+".name", "name %q of a forwarder: need one without a dot, which the BPF file system of its pins refuses", n.Name)
+	}
 	if n.Management.IsValid() {
 		if !v.t.Management.Contains(n.Management) || n.Management == v.t.Management.Addr() {
 			v.problem(at+".management", "address %s is not a host of the management network %s", n.Management, v.t.Management)

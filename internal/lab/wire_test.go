@@ -79,7 +79,6 @@ func TestRedirectedFramesArrive(t *testing.T) {
 		_, err = c.Write([]byte("redirect me"))
 		return err
 	})
-	dump(t, l)
 	eventually(t, "the redirected frame reaches R1", func() bool {
 		for _, p := range far.Packets() {
 			if string(p.Payload) == "redirect me" {

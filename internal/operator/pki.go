@@ -18,6 +18,7 @@ func PKI() *cobra.Command {
 		Long: "Make a certificate authority in a directory, and issue certificates for the programs of its domain.\n" +
 			"Meant for labs and first steps: production brings its own authority.",
 		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error { return command.Help() }, // runnable, so that an unknown verb is an error
 	}
 	command.AddCommand(pkiInit(), pkiIssue())
 	return command

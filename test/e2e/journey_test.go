@@ -106,7 +106,7 @@ func (j journey) run(t *testing.T) {
 	returned := want(t, "egress to ingress", core, toLocator.Reverse(), true)
 	delivered := want(t, "client gets", atClient.Packets(), toService.Reverse(), false)
 
-	t.Run("CP-8.4-2 destination rewritten once, hop limit, checksums, encapsulation", func(t *testing.T) {
+	t.Run("destination rewritten once, hop limit, checksums, encapsulation", func(t *testing.T) {
 		if arrived.Outer != nil || steered.Outer == nil {
 			t.Errorf("encapsulation in the core %v, at the instance %v", steered.Outer, arrived.Outer)
 		}

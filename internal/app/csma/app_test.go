@@ -277,8 +277,9 @@ func TestManyAgents(t *testing.T) {
 			t.Errorf("the first is told %v", err)
 		}
 		first.stop()
-		if v := second.send(reportOf("I-sci-a", 1)); v.Disposal != cats.ReportAccepted {
-			// The first may have come back before it was stopped.
+		// Where the first came back before it was stopped, the second takes a moment to be there again.
+		eventually(t, "a session to report in", func() bool { return second.client.Send(reportOf("I-sci-a", 1)) })
+		if v := await(t, "verdict", second.verdicts); v.Disposal != cats.ReportAccepted {
 			t.Errorf("verdict %+v", v)
 		}
 		if n := csma.metric("margay_csma_agents"); n != 1 {

@@ -1,6 +1,7 @@
 package csma
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -79,11 +80,10 @@ func (a *advertiser) Feedback(cps string, f cats.Feedback) {
 
 // Closed is the local alarm of C-SMA section 10.2, too.
 func (a *advertiser) Closed(cps string, err error) {
-	if err == nil {
-		err = errors.New("the session ended")
-	}
 	a.links.set(cps, err.Error())
-	a.base.Log.Warn("no session with a C-PS", "cps", cps, "error", err)
+	if !errors.Is(err, context.Canceled) { // else the C-SMA stops
+		a.base.Log.Warn("no session with a C-PS", "cps", cps, "error", err)
+	}
 	(*App)(a).post(event{session: &csma.Session{CPS: cps, Kind: csma.SessionClosed}})
 }
 

@@ -21,6 +21,7 @@ func (a *App) carryOut(now cats.Instant) error {
 	}
 	if out.Provision != nil {
 		a.in.Provisioned = a.system.provision.result(now, out.Provision)
+		a.metrics.provisioned(&a.system.provision.inForce)
 	}
 	if err := a.changeMisses(); err != nil {
 		return err

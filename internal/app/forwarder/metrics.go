@@ -19,6 +19,7 @@ type metrics struct {
 	operations    *prometheus.CounterVec
 	releaseErrors prometheus.Counter
 	plane         *observe.Condition
+	provision     *observe.Condition
 
 	stats    atomic.Pointer[core.Stats]        // of the last Step
 	counters atomic.Pointer[datapath.Counters] // of the last scan
@@ -34,8 +35,10 @@ func newMetrics(a *App) *metrics {
 		releaseErrors: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "margay_forwarder_release_errors_total", Help: "Times that released packets could not be sent into the data plane.",
 		}),
-		plane: a.base.Health.Condition("data-plane"),
+		plane:     a.base.Health.Condition("data-plane"),
+		provision: a.base.Health.Condition("provision"),
 	}
+	m.provisioned(&a.system.provision.inForce)
 	m.stats.Store(&core.Stats{})
 	registry.MustRegister(m.operations, m.releaseErrors, &planeCollector{m}, &statsCollector{m})
 	depth := func(queue string, value func() float64) {
@@ -60,6 +63,15 @@ func (m *metrics) ports(missing []string, err error) {
 	default:
 		m.plane.Holds("attached to every port")
 	}
+}
+
+// provisioned says what of the C-PS's provision is in force.
+func (m *metrics) provisioned(p *cats.Provision) {
+	if p.Generation == 0 {
+		m.provision.Fails("the C-PS has not said yet which services and deliveries there are")
+		return
+	}
+	m.provision.Holds(fmt.Sprintf("generation %d: %d service addresses, %d deliveries", p.Generation, len(p.Services), len(p.Deliveries)))
 }
 
 // planeCollector gives the totals of the data plane, which outlive the agent, as of the last scan.

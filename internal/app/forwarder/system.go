@@ -64,10 +64,11 @@ func prepareKernel(interfaces kernel.Interfaces, log *slog.Logger) error {
 
 // openSystem opens or takes over the data plane of c.
 func openSystem(c *Config, log *slog.Logger) (s *system, err error) {
-	s = &system{links: make(map[string]linkState)}
+	opened := &system{links: make(map[string]linkState)} // s is nil by the time an error is returned
+	s = opened
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.close())
+			err = errors.Join(err, opened.close())
 		}
 	}()
 	if err := prepareKernel(c.interfaces(), log); err != nil {

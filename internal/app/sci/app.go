@@ -2,6 +2,7 @@ package sci
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -215,7 +216,9 @@ func (l *link) Pull() {
 // Closed stops reporting until the next session.
 func (l *link) Closed(err error) {
 	l.linked.Fails("no session with the C-SMA: " + err.Error())
-	l.base.Log.Warn("no session with the C-SMA", "error", err)
+	if !errors.Is(err, context.Canceled) { // else the agent stops
+		l.base.Log.Warn("no session with the C-SMA", "error", err)
+	}
 	down := sci.LinkDown
 	(*App)(l).post(event{link: &down})
 }

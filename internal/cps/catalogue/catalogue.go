@@ -85,10 +85,25 @@ func (c *Catalogue) Service(id cats.CSID) *ServiceRecord { return c.services[id]
 // Resolve gives the published or deprecated service that owns a client-side target: longest prefix, exact protocol,
 // exact port; nil where there is none (CP sections 6 and 8.2).
 func (c *Catalogue) Resolve(protocol cats.Protocol, target netip.AddrPort) *ServiceRecord {
-	addr := target.Addr().Unmap()
-	for _, r := range c.addresses[portKey{protocol, target.Port()}] {
-		if r.prefix.Contains(addr) {
-			return r.service
+	if r := c.route(protocol, target); r != nil {
+		return r.service
+	}
+	return nil
+}
+
+// Address gives the address by which Resolve finds a target, or nil.
+func (c *Catalogue) Address(protocol cats.Protocol, target netip.AddrPort) *Address {
+	if r := c.route(protocol, target); r != nil {
+		return &Address{Prefix: r.prefix, Protocol: protocol, Port: target.Port()}
+	}
+	return nil
+}
+
+func (c *Catalogue) route(protocol cats.Protocol, target netip.AddrPort) *route {
+	routes := c.addresses[portKey{protocol, target.Port()}]
+	for i := range routes {
+		if routes[i].prefix.Contains(target.Addr()) {
+			return &routes[i]
 		}
 	}
 	return nil
@@ -108,6 +123,13 @@ func (c *Catalogue) Attachment(ingress, name string) *Attachment {
 // IsIngress tells whether clients attach at the forwarder.
 func (c *Catalogue) IsIngress(forwarder string) bool {
 	return slices.ContainsFunc(c.records.Attachments, func(a Attachment) bool { return a.Ingress == forwarder })
+}
+
+// IsEgress tells whether instances are attached to the forwarder.
+func (c *Catalogue) IsEgress(forwarder string) bool {
+	return slices.ContainsFunc(c.records.Deployments, func(d Deployment) bool {
+		return slices.ContainsFunc(d.Egress, func(e EgressAttachment) bool { return e.Forwarder == forwarder })
+	})
 }
 
 // Rules gives the addresses that every ingress intercepts. Those of a DEPRECATED service stay, so that its new flows

@@ -6,6 +6,8 @@ package catalogue
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/margay-net/margay/cats"
@@ -78,13 +80,13 @@ func name[T ~uint8](names []string, v T) string {
 	return fmt.Sprintf("invalid(%d)", uint8(v))
 }
 
-func parse[T ~uint8](what string, names []string, s string) (T, error) {
-	for i, n := range names {
-		if n == s {
-			return T(i), nil
-		}
+func parse[T ~uint8](to *T, what string, names []string, text []byte) error {
+	i := slices.Index(names, string(text))
+	if i < 0 {
+		return fmt.Errorf("%s %q: need one of %s", what, text, strings.Join(names, ", "))
 	}
-	return 0, fmt.Errorf("%s %q: need one of %v", what, s, names)
+	*to = T(i)
+	return nil
 }
 
 // String gives DRAFT, PUBLISHED, DEPRECATED or WITHDRAWN.
@@ -102,24 +104,24 @@ func (p Policy) String() string { return name(policyNames, p) }
 // String gives "spread" or "strict".
 func (t TieBreak) String() string { return name(tieBreakNames, t) }
 
-// ParseServiceState reads what ServiceState.String wrote.
-func ParseServiceState(s string) (ServiceState, error) {
-	return parse[ServiceState]("service state", serviceStateNames, s)
+// UnmarshalText reads what String wrote.
+func (s *ServiceState) UnmarshalText(text []byte) error {
+	return parse(s, "service state", serviceStateNames, text)
 }
 
-// ParseDeploymentState reads what DeploymentState.String wrote.
-func ParseDeploymentState(s string) (DeploymentState, error) {
-	return parse[DeploymentState]("deployment state", deploymentStateNames, s)
+// UnmarshalText reads what String wrote.
+func (s *DeploymentState) UnmarshalText(text []byte) error {
+	return parse(s, "deployment state", deploymentStateNames, text)
 }
 
-// ParseGASMode reads what GASMode.String wrote.
-func ParseGASMode(s string) (GASMode, error) { return parse[GASMode]("gas_mode", gasModeNames, s) }
+// UnmarshalText reads what String wrote.
+func (m *GASMode) UnmarshalText(text []byte) error { return parse(m, "GAS mode", gasModeNames, text) }
 
-// ParsePolicy reads what Policy.String wrote.
-func ParsePolicy(s string) (Policy, error) { return parse[Policy]("policy", policyNames, s) }
+// UnmarshalText reads what String wrote.
+func (p *Policy) UnmarshalText(text []byte) error { return parse(p, "policy", policyNames, text) }
 
-// ParseTieBreak reads what TieBreak.String wrote.
-func ParseTieBreak(s string) (TieBreak, error) { return parse[TieBreak]("tie_break", tieBreakNames, s) }
+// UnmarshalText reads what String wrote.
+func (t *TieBreak) UnmarshalText(text []byte) error { return parse(t, "tie break", tieBreakNames, text) }
 
 // Address is where clients reach a service: packets to Prefix, Protocol and Port are intercepted (CP section 6).
 type Address struct {

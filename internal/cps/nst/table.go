@@ -36,9 +36,10 @@ type ends struct{ headend, egress string }
 // New gives an empty table of generation 0.
 func New() *Table { return &Table{} }
 
-// Replace takes a newer generation of rows and tells whether it was newer; an older one changes nothing.
+// Replace takes all rows anew and tells whether it did: rows of an older generation change nothing. The same generation
+// again has the same content, measured later.
 func (t *Table) Replace(generation uint64, rows []cats.NSTRow) bool {
-	if generation <= t.generation {
+	if generation < t.generation {
 		return false
 	}
 	sorted := slices.Clone(rows)

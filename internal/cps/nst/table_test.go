@@ -22,10 +22,13 @@ func TestReplace(t *testing.T) {
 	if got := table.Paths("EF-2", "IF-1"); got != nil {
 		t.Errorf("paths of unknown ends: %v", got)
 	}
-	for _, old := range []uint64{1, 3} {
-		if table.Replace(old, nil) || table.Generation() != 3 || len(table.Rows()) != 3 {
-			t.Errorf("generation %d was taken after 3", old)
-		}
+	if table.Replace(2, nil) || table.Generation() != 3 || len(table.Rows()) != 3 {
+		t.Error("generation 2 was taken after 3")
+	}
+	later := row("IF-1", "EF-1", 0)
+	later.Measured += 500
+	if !table.Replace(3, []cats.NSTRow{later}) || table.Generation() != 3 || table.Paths("IF-1", "EF-1")[0].Measured != later.Measured {
+		t.Error("a later measurement of the same generation was not taken")
 	}
 	if !table.Replace(4, nil) || len(table.Paths("IF-1", "EF-2")) != 0 {
 		t.Error("a newer generation did not replace all rows")

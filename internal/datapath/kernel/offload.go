@@ -16,7 +16,7 @@ const (
 	OffloadTxChecksum Offload = iota // packets leave the stack with partial checksums; off on hosts behind a veth
 	OffloadTSO                       // TCP segmentation left to the device; off on hosts behind a veth
 	OffloadGSO                       // segmentation left to the last moment; off on hosts behind a veth
-	OffloadGRO                       // receive aggregation; on at a veth whose peer is redirected to by XDP
+	OffloadGRO                       // receive aggregation; on at a veth whose peer XDP redirects to, turned on while it is up
 	OffloadRxVLAN                    // the device takes VLAN tags off, where XDP does not see them
 )
 

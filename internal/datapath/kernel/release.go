@@ -171,10 +171,6 @@ func setUpPair(h *netlink.Handle, c ReleaseConfig, send, program netlink.Link) e
 				return fmt.Errorf("ARP off on %s: %w", l.Attrs().Name, err)
 			}
 		}
-		// GRO gives the end its own receive loop, so that frames which the program redirects back here are not lost.
-		if err := SetOffload(l.Attrs().Name, OffloadGRO, true); err != nil {
-			return err
-		}
 	}
 	for _, l := range []netlink.Link{program, send} { // so that nothing is sent before the receiver listens
 		if err := h.LinkSetUp(l); err != nil {

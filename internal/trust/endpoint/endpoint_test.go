@@ -41,7 +41,7 @@ func TestListenUnix(t *testing.T) {
 	if err != nil || info.Mode() != fs.ModeSocket|0o600 {
 		t.Fatalf("socket file: %v, %v; want a socket of mode 0600", info.Mode(), err)
 	}
-	if _, err := address.Listen(); err == nil || !strings.Contains(err.Error(), "another process listens there") {
+	if _, err := address.Listen(); err == nil || !strings.Contains(err.Error(), "another process listens there; stop it first") {
 		t.Fatalf("second listener: %v", err)
 	}
 	conn, err := net.Dial("unix", path)

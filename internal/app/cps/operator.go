@@ -1,0 +1,296 @@
+package cps
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/margay-net/margay/api/margayv1alpha1"
+	"github.com/margay-net/margay/cats"
+	core "github.com/margay-net/margay/internal/cps"
+	"github.com/margay-net/margay/internal/cps/catalogue"
+	"github.com/margay-net/margay/internal/trust"
+	"github.com/margay-net/margay/internal/wire/v1alpha1"
+)
+
+// operatorMethods is who may call what.
+var operatorMethods = trust.Methods{
+	pb.OperatorService_ListServices_FullMethodName:   {trust.Operator},
+	pb.OperatorService_ListInstances_FullMethodName:  {trust.Operator},
+	pb.OperatorService_ListPaths_FullMethodName:      {trust.Operator},
+	pb.OperatorService_ListBindings_FullMethodName:   {trust.Operator},
+	pb.OperatorService_ListForwarders_FullMethodName: {trust.Operator},
+	pb.OperatorService_Explain_FullMethodName:        {trust.Operator},
+}
+
+// operator answers the calls of operators. What it shows is copied by the owner between two Steps.
+type operator struct {
+	pb.UnimplementedOperatorServiceServer
+	app *App
+}
+
+var errStopping = status.Error(codes.Unavailable, "the C-PS stops")
+
+// ask has the owner run f after a Step, and waits for it.
+func (o *operator) ask(ctx context.Context, f func(now cats.Instant)) error {
+	ran := make(chan struct{})
+	if err := ctx.Err(); err != nil {
+		return status.FromContextError(err).Err()
+	}
+	if !o.app.post(event{call: func() { defer close(ran); f(o.app.clock()) }}) {
+		return errStopping
+	}
+	select {
+	case <-ran:
+		return nil
+	case <-o.app.stopped:
+		return errStopping
+	}
+}
+
+// ListServices gives the services with what is available of them.
+func (o *operator) ListServices(ctx context.Context, _ *pb.ListServicesRequest) (*pb.ListServicesResponse, error) {
+	r := &pb.ListServicesResponse{}
+	var all []core.ServiceView
+	err := o.ask(ctx, func(now cats.Instant) {
+		_, r.Generation = o.app.core.Catalogue()
+		all = o.app.core.Services(now)
+	})
+	for i := range all {
+		r.Services = append(r.Services, encodeService(&all[i]))
+	}
+	return r, err
+}
+
+// ListInstances gives the CST joined with the catalogue.
+func (o *operator) ListInstances(ctx context.Context, q *pb.ListInstancesRequest) (*pb.ListInstancesResponse, error) {
+	r := &pb.ListInstancesResponse{}
+	var all []core.InstanceView
+	err := o.ask(ctx, func(now cats.Instant) {
+		_, r.CatalogueGeneration = o.app.core.Catalogue()
+		r.CstGeneration, _ = o.app.core.Generations()
+		all = o.app.core.Instances(now)
+	})
+	for i := range all {
+		if q.GetCsId() == "" || q.GetCsId() == string(all[i].Instance.CSID) {
+			r.Instances = append(r.Instances, encodeInstance(&all[i]))
+		}
+	}
+	return r, err
+}
+
+// ListPaths gives the NST, with the path of each row as it would be computed now.
+func (o *operator) ListPaths(ctx context.Context, q *pb.ListPathsRequest) (*pb.ListPathsResponse, error) {
+	r := &pb.ListPathsResponse{}
+	err := o.ask(ctx, func(now cats.Instant) {
+		_, r.NstGeneration = o.app.core.Generations()
+		r.TedbGeneration = o.app.topology.generation
+		for _, row := range o.app.core.Paths(now) {
+			if (q.GetHeadend() == "" || q.GetHeadend() == row.Headend) && (q.GetEgress() == "" || q.GetEgress() == row.Egress) {
+				r.Paths = append(r.Paths, encodePathRow(&row, o.app.pathOf(&row)))
+			}
+		}
+	})
+	return r, err
+}
+
+// pathOf computes the path of an NST row, toward the first instance at its egress; nil where there is none. It runs in
+// the owner.
+func (a *App) pathOf(row *core.PathRowView) *cats.Path {
+	for _, d := range a.config.domain.Catalogue.Records().Deployments {
+		for _, e := range d.Egress {
+			if e.Forwarder != row.Egress || a.topology.snapshot == nil {
+				continue
+			}
+			reply := a.topology.snapshot.Compute(cats.PathRequest{
+				Transaction: shownTransaction, Headend: row.Headend, Egress: row.Egress, Endpoint: e.SID, Domain: a.topology.domain,
+				Color: row.Color, Capabilities: cats.Capabilities{Encapsulations: cats.EncapSRv6, MaxSegments: mostSegments},
+			})
+			if reply.Status != cats.PathFound {
+				return nil
+			}
+			return pathOf(&reply)
+		}
+	}
+	return nil
+}
+
+const mostSegments = 16 // of a path that is shown
+
+// shownTransaction is that of what is worked out for an operator alone.
+var shownTransaction = cats.Transaction{'s', 'h', 'o', 'w', 'n'}
+
+func pathOf(p *cats.PathReply) *cats.Path {
+	return &cats.Path{Kind: p.Kind, Segments: p.Segments, Nodes: p.Nodes, Generation: p.TEDBGeneration, DelayUS: p.Metrics.DelayUS}
+}
+
+const (
+	defaultRows = 1024
+	mostRows    = 16_384
+)
+
+// ListBindings gives the flow binding table, a page at a time.
+func (o *operator) ListBindings(ctx context.Context, q *pb.ListBindingsRequest) (*pb.ListBindingsResponse, error) {
+	query := core.FlowQuery{CSID: cats.CSID(q.GetCsId()), CSCIID: cats.CSCIID(q.GetCsciId()), Limit: int(q.GetLimit())}
+	switch {
+	case query.Limit == 0:
+		query.Limit = defaultRows
+	case query.Limit > mostRows:
+		return nil, status.Errorf(codes.InvalidArgument, "limit %d: need at most %d", query.Limit, mostRows)
+	}
+	if after := q.GetAfter(); len(after) == len(query.After) {
+		query.After = cats.Transaction(after)
+	} else if len(after) > 0 {
+		return nil, status.Errorf(codes.InvalidArgument, "after: a transaction has %d octets, this has %d", len(query.After), len(after))
+	}
+	r := &pb.ListBindingsResponse{}
+	var page []core.FlowView
+	limit := query.Limit
+	query.Limit++ // one more tells whether there are more
+	err := o.ask(ctx, func(now cats.Instant) {
+		var total int
+		page, total = o.app.core.FlowPage(now, query)
+		r.Total = uint64(total)
+	})
+	if r.More = len(page) > limit; r.More {
+		page = page[:limit]
+	}
+	for i := range page {
+		r.Bindings = append(r.Bindings, encodeFlow(&page[i]))
+	}
+	return r, err
+}
+
+// ListForwarders gives the forwarders of the domain.
+func (o *operator) ListForwarders(ctx context.Context, _ *pb.ListForwardersRequest) (*pb.ListForwardersResponse, error) {
+	r := &pb.ListForwardersResponse{Shard: uint32(shard), Epoch: v1alpha1.EncodeEpoch(o.app.epoch)}
+	err := o.ask(ctx, func(now cats.Instant) {
+		for _, f := range o.app.core.Forwarders() {
+			r.Forwarders = append(r.Forwarders, encodeForwarder(&f, now))
+		}
+	})
+	return r, err
+}
+
+// Explain works a decision out, and does nothing.
+func (o *operator) Explain(ctx context.Context, q *pb.ExplainRequest) (*pb.ExplainResponse, error) {
+	var current *catalogue.Catalogue
+	var generation uint64
+	if err := o.ask(ctx, func(cats.Instant) { current, generation = o.app.core.Catalogue() }); err != nil {
+		return nil, err
+	}
+	request, err := explained(q, current)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	answer := make(chan core.Explanation, 1)
+	if !o.app.post(event{explain: request, answer: answer}) {
+		return nil, errStopping
+	}
+	select {
+	case x := <-answer:
+		r := encodeExplanation(&x, current)
+		r.CatalogueGeneration, r.TimeMs = generation, o.app.clock().Wall().UnixMilli()
+		return r, nil
+	case <-o.app.stopped:
+		return nil, errStopping
+	}
+}
+
+// explained makes the service request that an operator asks about; what is left open is taken from the catalogue.
+func explained(q *pb.ExplainRequest, c *catalogue.Catalogue) (*cats.ServiceRequest, error) {
+	r := &cats.ServiceRequest{Transaction: shownTransaction, CSID: cats.CSID(q.GetCsId()), Ingress: q.GetIngress(), Remaining: core.DefaultTiming().Pending}
+	attached, err := attachmentOf(q, c)
+	if err != nil {
+		return nil, err
+	}
+	r.Key.Attachment, r.Key.Tenant = attached.Name, attached.Tenant
+	if r.Key.Tuple, err = tupleOf(q, c); err != nil {
+		return nil, err
+	}
+	if q.GetConstraints() != nil {
+		if r.Constraints, err = v1alpha1.DecodeConstraints(q.GetConstraints()); err != nil {
+			return nil, fmt.Errorf("constraints: %w", err)
+		}
+	}
+	return r, nil
+}
+
+func attachmentOf(q *pb.ExplainRequest, c *catalogue.Catalogue) (catalogue.Attachment, error) {
+	var at []string
+	var last catalogue.Attachment
+	for _, a := range c.Records().Attachments {
+		if a.Ingress == q.GetIngress() && (q.GetAttachment() == "" || q.GetAttachment() == a.Name) {
+			at, last = append(at, a.Name), a
+		}
+	}
+	switch {
+	case len(at) == 1:
+		return last, nil
+	case len(at) > 1:
+		return last, fmt.Errorf("ingress %s has the attachments %s: name one", q.GetIngress(), strings.Join(at, ", "))
+	case q.GetAttachment() != "":
+		return last, fmt.Errorf("ingress %s has no attachment %q", q.GetIngress(), q.GetAttachment())
+	}
+	return last, fmt.Errorf("no client attaches at %q", q.GetIngress())
+}
+
+// The client of a flow whose source an operator leaves open.
+var (
+	anyClient4 = netip.MustParseAddrPort("192.0.2.1:49152")
+	anyClient6 = netip.MustParseAddrPort("[2001:db8::1]:49152")
+)
+
+func tupleOf(q *pb.ExplainRequest, c *catalogue.Catalogue) (t cats.Tuple, err error) {
+	if q.GetTarget() != nil {
+		if t.Target, err = v1alpha1.DecodeEndpoint(q.GetTarget()); err != nil {
+			return t, fmt.Errorf("target: %w", err)
+		}
+	}
+	if t.Protocol, t.Target, err = addressOf(q, c, t.Target); err != nil {
+		return t, err
+	}
+	t.Source = anyClient6
+	if t.Target.Addr().Is4() {
+		t.Source = anyClient4
+	}
+	if q.GetSource() != nil {
+		if t.Source, err = v1alpha1.DecodeEndpoint(q.GetSource()); err != nil {
+			return t, fmt.Errorf("source: %w", err)
+		}
+	}
+	return t, nil
+}
+
+// addressOf completes what is asked about by the service: its first address that fits, or the address of the only
+// protocol that a target is published for.
+func addressOf(q *pb.ExplainRequest, c *catalogue.Catalogue, target netip.AddrPort) (cats.Protocol, netip.AddrPort, error) {
+	protocol := cats.Protocol(q.GetProtocol())
+	if q.GetProtocol() != 0 && protocol != cats.TCP && protocol != cats.UDP {
+		return 0, target, fmt.Errorf("protocol %d: need 6 (tcp) or 17 (udp)", q.GetProtocol())
+	}
+	if s := c.Service(cats.CSID(q.GetCsId())); s != nil {
+		for _, a := range s.Addresses {
+			if (protocol == 0 || protocol == a.Protocol) && (!target.IsValid() || target.Port() == a.Port && a.Prefix.Contains(target.Addr())) {
+				if !target.IsValid() {
+					target = netip.AddrPortFrom(a.Prefix.Addr(), a.Port)
+				}
+				return a.Protocol, target, nil
+			}
+		}
+	}
+	if !target.IsValid() {
+		return 0, target, fmt.Errorf("service %q has no address that fits: name a target", q.GetCsId())
+	}
+	if protocol == 0 {
+		protocol = cats.TCP
+		if c.Resolve(cats.TCP, target) == nil && c.Resolve(cats.UDP, target) != nil {
+			protocol = cats.UDP
+		}
+	}
+	return protocol, target, nil
+}

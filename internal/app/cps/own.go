@@ -1,0 +1,122 @@
+package cps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/margay-net/margay/cats"
+	core "github.com/margay-net/margay/internal/cps"
+)
+
+// own feeds the core until ctx ends.
+func (a *App) own(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ignoreCanceled(context.Cause(ctx))
+		case <-timer.C:
+		case e := <-a.events:
+			a.take(e)
+			for n := min(len(a.events), mostEvents-1); n > 0; n-- {
+				a.take(<-a.events)
+			}
+		}
+		next := a.step()
+		timer.Reset(max(0, next.Sub(a.clock())))
+	}
+}
+
+// step lets the core work on what came in, carries its effects out, and answers the questions that came with it.
+func (a *App) step() (next cats.Instant) {
+	if a.changed {
+		a.in.Paths, a.changed = a.topology.view(a.config.domain), false
+	}
+	next = a.core.Step(a.clock(), &a.in, &a.out)
+	a.in = core.Events{Sources: a.in.Sources[:0], Forwarders: a.in.Forwarders[:0], Explains: a.in.Explains[:0]}
+	a.carryOut()
+	for _, call := range a.calls {
+		call()
+	}
+	a.calls = a.calls[:0]
+	a.metrics.note(a.core)
+	return next
+}
+
+// carryOut does what the core wants done.
+func (a *App) carryOut() {
+	for i := range a.out.Audit {
+		a.audit(&a.out.Audit[i])
+	}
+	for _, c := range a.out.Closes {
+		if s := a.forwarders[c.Forwarder]; s != nil && s.ID() == c.Session {
+			s.Close(fmt.Errorf("%s: %w", c.Detail, c.Reason))
+		}
+	}
+	for _, m := range a.out.Steering {
+		if s := a.forwarders[m.Forwarder]; s != nil && s.ID() == m.Session {
+			s.Send(m.Batch) // lost if the session is over, which the core is told
+		}
+	}
+	for i := range a.out.SourceReplies {
+		r := &a.out.SourceReplies[i]
+		if s := a.csmas[r.Source]; s != nil && s.ID() == r.Session {
+			s.Send(feedback(r))
+		}
+	}
+	for i := range a.out.Explanations {
+		x := a.out.Explanations[i]
+		a.answers[x.ID] <- x
+		delete(a.answers, x.ID)
+	}
+	counters := a.core.Counters()
+	for reason, n := range counters.Refused {
+		if more := n - a.counted.Refused[reason]; more > 0 {
+			a.base.Refusals.Add(cats.Reason(reason), more)
+		}
+	}
+	a.counted = counters
+}
+
+// audit keeps a record of what an operator may have to account for.
+func (a *App) audit(r *core.Audit) {
+	object := string(a.config.Name)
+	if !r.Transaction.IsZero() {
+		object = r.Transaction.String()
+	}
+	if strings.HasSuffix(r.Event, "-refused") && r.Event != "request-refused" { // requests are counted as the core does
+		a.base.Refusals.Inc(r.Reason)
+	}
+	a.base.Audit.Record(r.Event, r.Subject, object, r.Reason, r.Detail)
+	a.base.Log.Warn(r.Event, "by", r.Subject, "object", object, "reason", r.Reason.String(), "detail", r.Detail)
+}
+
+// feedback is a reply of the core in the form of the channel.
+func feedback(r *core.SourceReply) cats.Feedback {
+	f := cats.Feedback{Epoch: r.Epoch, Sequence: r.Sequence, Reason: r.Reason, Detail: r.Detail}
+	switch r.Kind {
+	case core.SourceHello:
+		f.Kind = cats.FeedbackHello
+	case core.SourceAck:
+		f.Kind = cats.FeedbackApplied
+	case core.SourceNeedFull:
+		f.Kind = cats.FeedbackNeedFull
+	case core.SourceRefused:
+		f.Kind = cats.FeedbackRefused
+	}
+	for _, left := range r.Rejected {
+		f.RowRefusals = append(f.RowRefusals, cats.RowRefusal{CSID: left.CSID, CSCIID: left.CSCIID, Reason: left.Reason})
+	}
+	return f
+}
+
+func ignoreCanceled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
