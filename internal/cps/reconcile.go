@@ -114,7 +114,7 @@ func (c *Core) restore(f *forwarder, b *cats.Binding) {
 	c.keep(r)
 	c.counters.Restored++
 	if err := c.ledger.Debit(b.Transaction, r.instance(), max(1, b.Slots)); err != nil { // it was unknown, so it holds none
-		c.audit(Audit{Event: "debit-refused", Subject: f.name, Transaction: b.Transaction, Detail: err.Error()})
+		c.audit(Audit{Event: "ledger-mistake", Subject: f.name, Transaction: b.Transaction, Detail: err.Error()})
 	}
 	c.claim(r)
 	for _, other := range [...]struct {

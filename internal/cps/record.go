@@ -68,7 +68,7 @@ func (c *Core) move(r *record, event flow.Event) bool {
 	to, err := flow.Next(r.state, event)
 	if err != nil {
 		c.counters.RefusedTransitions++
-		c.audit(Audit{Event: "transition-refused", Transaction: r.transaction(), Detail: err.Error()})
+		c.audit(Audit{Event: "state-machine-mistake", Transaction: r.transaction(), Detail: err.Error()})
 		return false
 	}
 	c.states[r.state]--

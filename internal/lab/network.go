@@ -50,14 +50,12 @@ func (l *Lab) buildNetwork() error {
 // prepareNode sets what holds for every interface that the namespace gets later.
 func prepareNode(n *NodeSpec) error {
 	settings := map[string]string{
-		"ipv6/conf/default/accept_dad":    "0", // addresses work at once
-		"ipv6/conf/default/accept_ra":     "0",
-		"ipv6/conf/all/accept_ra":         "0",
-		"ipv4/conf/default/rp_filter":     "0",
-		"ipv4/conf/all/rp_filter":         "0",
-		"ipv6/conf/default/seg6_enabled":  "0",
-		"ipv4/ping_group_range":           "0 2147483647",
-		"ipv4/ip_unprivileged_port_start": "0",
+		"ipv6/conf/default/accept_dad": "0", // addresses work at once
+		"ipv6/conf/default/accept_ra":  "0",
+		"ipv6/conf/all/accept_ra":      "0",
+		"ipv4/conf/default/rp_filter":  "0",
+		"ipv4/conf/all/rp_filter":      "0",
+		"ipv4/ping_group_range":        "0 2147483647", // anybody may ping
 	}
 	if n.Role.core() {
 		for _, k := range []string{"ipv4/conf/all/forwarding", "ipv4/conf/default/forwarding", "ipv6/conf/all/forwarding",

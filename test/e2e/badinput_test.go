@@ -100,10 +100,10 @@ func TestBadInput(t *testing.T) {
 		if err == nil {
 			t.Error("an unknown CS-ID was announced")
 		}
-		clear(t, complaint, "NOPE", "unknown-service")
-		out, _, err := margay(t, "explain", "NOPE", "--ingress", "IF-1")
+		clear(t, complaint, "NOPE", "identity-conflict", "S1")
+		out, complaint, err := margay(t, "explain", "NOPE", "--ingress", "IF-1")
 		if err != nil {
-			t.Fatal(err)
+			t.Fatal(err, complaint)
 		}
 		clear(t, out[strings.Index(out, "refused"):], "unknown-service", "NOPE")
 	})

@@ -104,7 +104,7 @@ type transfer struct {
 	done   chan error
 }
 
-const transferOctets = 24_000_000
+const transferOctets = 28_000_000
 
 func startTransfer(t *testing.T, connection net.Conn) *transfer {
 	t.Helper()
@@ -179,7 +179,7 @@ func TestRestarts(t *testing.T) {
 	transfer := startTransfer(t, connection)
 	transfer.goesOn(t, 100_000)
 	before := count(t)
-	for _, victim := range []string{"cps-1", "IF-1", "EF-2"} {
+	for _, victim := range []string{"cps-1", "IF-1", "EF-2", "EF-1"} {
 		if err := shared.lab.Kill(victim, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}

@@ -92,9 +92,11 @@ func New(_ context.Context, c Config, base *run.Base) (_ run.App[Config], err er
 			err = errors.Join(err, a.close())
 		}
 	}()
-	if a.store, err = bolt.Open(filepath.Join(string(c.State), storeFile)); err != nil {
+	file, err := bolt.Open(filepath.Join(string(c.State), storeFile))
+	if err != nil {
 		return nil, err
 	}
+	a.store = file
 	if a.epoch, err = a.store.Advance(shard); err != nil {
 		return nil, err
 	}

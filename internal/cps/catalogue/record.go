@@ -121,7 +121,9 @@ func (m *GASMode) UnmarshalText(text []byte) error { return parse(m, "GAS mode",
 func (p *Policy) UnmarshalText(text []byte) error { return parse(p, "policy", policyNames, text) }
 
 // UnmarshalText reads what String wrote.
-func (t *TieBreak) UnmarshalText(text []byte) error { return parse(t, "tie break", tieBreakNames, text) }
+func (t *TieBreak) UnmarshalText(text []byte) error {
+	return parse(t, "tie break", tieBreakNames, text)
+}
 
 // Address is where clients reach a service: packets to Prefix, Protocol and Port are intercepted (CP section 6).
 type Address struct {

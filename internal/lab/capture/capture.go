@@ -36,9 +36,10 @@ type Capture struct {
 	file *os.File
 	done chan struct{}
 
-	mu     sync.Mutex
-	frames []Frame // guarded by mu
-	err    error   // guarded by mu
+	mu      sync.Mutex
+	frames  []Frame // guarded by mu
+	closing bool    // guarded by mu
+	err     error   // guarded by mu
 }
 
 // Open starts recording the interface. It must be called from a thread inside the interface's network namespace; what
@@ -87,11 +88,14 @@ func (c *Capture) Packets() []Packet {
 
 // Close ends the recording and waits for it. The error tells whether anything was missed.
 func (c *Capture) Close() error {
-	closing := c.file.Close()
+	c.mu.Lock()
+	c.closing = true
+	c.mu.Unlock()
+	err := c.file.Close()
 	<-c.done
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return errors.Join(closing, c.err)
+	return errors.Join(err, c.err)
 }
 
 // WritePcap writes what was recorded so far as a pcap file.
@@ -126,9 +130,7 @@ func (c *Capture) record() {
 			return received != unix.EAGAIN
 		})
 		switch {
-		case errors.Is(err, os.ErrClosed):
-			return
-		case err != nil:
+		case err != nil: // the file is closed
 			c.fail(err)
 			return
 		case received == unix.ENETDOWN || received == unix.EINTR:
@@ -157,10 +159,13 @@ func (c *Capture) keep(f Frame) bool {
 	return true
 }
 
+// fail keeps why the recording ended, unless Close ended it.
 func (c *Capture) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.err = err
+	if !c.closing {
+		c.err = err
+	}
 }
 
 func be16(b []byte) uint16 { return binary.BigEndian.Uint16(b) }
