@@ -1,4 +1,4 @@
-// Command margay operates a domain: get, explain, request, pki, lab, demo.
+// Command margay operates a domain: get, explain, request, audit, pki, lab, demo.
 package main
 
 import (

@@ -197,7 +197,7 @@ func TestInstanceFailure(t *testing.T) {
 		r.Health = cats.Unhealthy
 		return s.send("csma-2", s.update("csma-2", r))
 	}
-	t.Run("CP-11-4 a failed instance makes its TCP clients connect again, and no flow moves silently", func(t *testing.T) {
+	t.Run("a failed instance makes its TCP clients connect again, and no flow moves silently", func(t *testing.T) {
 		s := ready(t)
 		b := s.activate(51000)
 		sick(s)

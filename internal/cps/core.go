@@ -82,7 +82,6 @@ func (c *Core) Step(now cats.Instant, in *Events, out *Effects) (next cats.Insta
 	if !c.started {
 		c.started, c.openAt = true, now.Add(c.config.Timing.Reconcile)
 	}
-	c.expire()
 	if in.Domain != nil {
 		c.provisionDomain(in.Domain)
 	}
@@ -95,6 +94,7 @@ func (c *Core) Step(now cats.Instant, in *Events, out *Effects) (next cats.Insta
 	for i := range in.Forwarders {
 		c.forwarderEvent(&in.Forwarders[i])
 	}
+	c.expire() // after what has come in: an answer that waited here is not late
 	c.openGate()
 	for i := range in.Explains {
 		out.Explanations = append(out.Explanations, c.explain(&in.Explains[i]))

@@ -20,7 +20,7 @@ func (s *script) explain(q cats.ServiceRequest) Explanation {
 }
 
 func TestExplain(t *testing.T) {
-	t.Run("CP-13.4-2 it tells what the decision then is, and changes nothing", func(t *testing.T) {
+	t.Run("it tells what the decision then is, and changes nothing", func(t *testing.T) {
 		s := ready(t)
 		q := s.newRequest(51000)
 		q.CSID, q.Constraints.Hard.MaxDelayUS = "S1", cats.Some[uint32](20_000)

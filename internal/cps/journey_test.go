@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/margay-net/margay/cats"
+	"github.com/margay-net/margay/internal/cps/flow"
 )
 
 // The example of the draft's section 14, from the request to the last removal.
@@ -71,7 +72,7 @@ func TestJourneyOfANewFlow(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
-	t.Run("CP-8.5-1 an ACTIVE flow asks neither C-PS nor PCE again", func(t *testing.T) {
+	t.Run("an ACTIVE flow asks neither C-PS nor PCE again", func(t *testing.T) {
 		s.status("IF-1", b, cats.BindingInstalled, cats.ReasonNone)
 		s.want(q.Transaction, cats.Active)
 		before := s.core.Counters()
@@ -137,7 +138,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		{"CP-13.1-1 fresh candidates without a fresh path", func(s *script, _ *cats.ServiceRequest) { s.wait(31 * time.Second) }, cats.ReasonNoCandidate, "path"},
 		{"a network bound that no path keeps", func(_ *script, q *cats.ServiceRequest) { q.Constraints.Hard.MaxDelayUS = cats.Some[uint32](999) }, cats.ReasonNoCandidate, "network"},
 		{"egresses without a session", func(s *script, _ *cats.ServiceRequest) { s.disconnect("EF-1"); s.disconnect("EF-2") }, cats.ReasonNoCandidate, "egress-unavailable"},
-		{"CP-8.3-3 the PCE finds no path", func(s *script, _ *cats.ServiceRequest) {
+		{"the PCE finds no path", func(s *script, _ *cats.ServiceRequest) {
 			s.pce.change = func(p *cats.PathReply) { p.Status, p.Detail = cats.PathNone, "R1 is down" }
 		}, cats.ReasonNoPath, ""},
 		{"CP-8.3-1 a kind of path that the headend cannot activate", func(s *script, _ *cats.ServiceRequest) {
@@ -237,7 +238,7 @@ func TestBoundsOfThePathRequest(t *testing.T) {
 }
 
 func TestReturnPath(t *testing.T) {
-	t.Run("CP-8.6-1 without a return path packets are encapsulated to the owner", func(t *testing.T) {
+	t.Run("without a return path packets are encapsulated to the owner", func(t *testing.T) {
 		s := ready(t)
 		delete(s.pce.delays, [2]string{"EF-2", "IF-1"})
 		s.request(s.newRequest(51000))
@@ -396,5 +397,22 @@ func TestSelectionFollowsReports(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		s.wantDebited(csciA, 3)
+	})
+}
+
+func TestTransitionsThatTheTableDoesNotHave(t *testing.T) {
+	t.Run("CP-10-1 the core takes none, and counts the mistake", func(t *testing.T) {
+		s := ready(t)
+		b := s.activate(51000)
+		r := s.core.flows[b.Transaction]
+		s.core.out = &s.out
+		for _, event := range []flow.Event{flow.NewPacket, flow.Selected, flow.Committed, flow.Cleaned, flow.NewConnection} {
+			if s.core.move(r, event) || r.state != cats.Active {
+				t.Errorf("%s took the flow to %s", event, r.state)
+			}
+		}
+		if n := s.core.Counters().RefusedTransitions; n != 5 {
+			t.Errorf("%d counted", n)
+		}
 	})
 }

@@ -129,7 +129,7 @@ func TestRestart(t *testing.T) {
 			t.Fatalf("%s", describe(all))
 		}
 	})
-	t.Run("CP-11-2 a request whose time passes while it waits is not decided later", func(t *testing.T) {
+	t.Run("a request whose time passes while it waits is not decided later", func(t *testing.T) {
 		s := before.restarted(t)
 		s.connect("IF-1")
 		q := s.newRequest(51009)
@@ -243,8 +243,8 @@ func TestSessionsThatAreRefused(t *testing.T) {
 		refused(t, ready(t), h, cats.ReasonVersion)
 	})
 	for name, highest := range map[string]cats.Epoch{
-		"CP-13.2-1 a forwarder that has obeyed a higher epoch stops all decisions": {Term: epoch.Term + 1},
-		"CP-13.2-1 so does one that has obeyed another owner of the same epoch":    epoch,
+		"a forwarder that has obeyed a higher epoch stops all decisions": {Term: epoch.Term + 1},
+		"so does one that has obeyed another owner of the same epoch":    epoch,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScript(t, Config{})

@@ -88,7 +88,10 @@ func (c *Core) restore(s Record) {
 	c.index(s.Half)[r.key] = r
 	if s.Draining {
 		c.stats.Draining++
-		r.drainEnd = c.now.Add(c.cfg.Limits.Draining)
+		r.drainEnd = c.now
+		if s.Half == cats.EgressHalf {
+			r.drainEnd = c.drainEnd(s.Half)
+		}
 	}
 	c.lookAgain(r)
 }
@@ -326,10 +329,19 @@ func (c *Core) beginDraining(r *record, reason cats.Reason) {
 	}
 	c.stats.Draining++
 	r.Draining, r.Reason = true, reason
-	r.drainEnd = c.now.Add(c.cfg.Limits.Draining)
+	r.drainEnd = c.drainEnd(r.Half)
 	c.out.Journal = append(c.out.Journal, JournalEntry{Kind: JournalPut, Record: r.Record})
 	c.operate(OperationDrain, r, &r.Binding)
 	c.schedule(r, r.drainEnd)
+}
+
+// drainEnd is when a forwarder without C-PS removes a half that begins to drain now. The egress waits twice as long: it
+// has to outlast an ingress that began later, since the ingress's half goes first (CP section 10).
+func (c *Core) drainEnd(half cats.Half) cats.Instant {
+	if half == cats.EgressHalf {
+		return c.now.Add(2 * c.cfg.Limits.Draining)
+	}
+	return c.now.Add(c.cfg.Limits.Draining)
 }
 
 // remove takes a half out by order of the C-PS.

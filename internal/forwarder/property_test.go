@@ -274,6 +274,7 @@ func (w *world) restart() {
 	w.core = forwarder.New(w.now, cfg, snapshot)
 	w.up = false
 	clear(w.held)
+	w.operation, w.waiting = 0, nil
 	w.step(&forwarder.Events{})
 }
 

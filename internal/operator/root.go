@@ -36,7 +36,7 @@ func Root() *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&o.config, "config", config, "configuration file (or MARGAY_CONFIG)")
 	root.PersistentFlags().DurationVar(&o.timeout, "timeout", 10*time.Second, "longest wait for an answer")
-	root.AddCommand(getCommand(&o), explainCommand(&o), requestCommand(&o), labCommand(), demoCommand(), PKI())
+	root.AddCommand(getCommand(&o), explainCommand(&o), requestCommand(&o), auditCommand(), labCommand(), demoCommand(), PKI())
 	return root
 }
 

@@ -239,8 +239,9 @@ func attachmentOf(q *pb.ExplainRequest, c *catalogue.Catalogue) (catalogue.Attac
 	return last, fmt.Errorf("no client attaches at %q", q.GetIngress())
 }
 
-// The client of a flow whose source an operator leaves open.
+// The client of a flow whose source an operator leaves open, and the target of one whose service is not known.
 var (
+	anyTarget  = netip.MustParseAddrPort("192.0.2.1:9")
 	anyClient4 = netip.MustParseAddrPort("192.0.2.1:49152")
 	anyClient6 = netip.MustParseAddrPort("[2001:db8::1]:49152")
 )
@@ -273,7 +274,8 @@ func addressOf(q *pb.ExplainRequest, c *catalogue.Catalogue, target netip.AddrPo
 	if q.GetProtocol() != 0 && protocol != cats.TCP && protocol != cats.UDP {
 		return 0, target, fmt.Errorf("protocol %d: need 6 (tcp) or 17 (udp)", q.GetProtocol())
 	}
-	if s := c.Service(cats.CSID(q.GetCsId())); s != nil {
+	s := c.Service(cats.CSID(q.GetCsId()))
+	if s != nil {
 		for _, a := range s.Addresses {
 			if (protocol == 0 || protocol == a.Protocol) && (!target.IsValid() || target.Port() == a.Port && a.Prefix.Contains(target.Addr())) {
 				if !target.IsValid() {
@@ -283,7 +285,10 @@ func addressOf(q *pb.ExplainRequest, c *catalogue.Catalogue, target netip.AddrPo
 			}
 		}
 	}
-	if !target.IsValid() {
+	switch {
+	case !target.IsValid() && s == nil && q.GetCsId() != "":
+		return cats.TCP, anyTarget, nil // the core says that it does not know the service
+	case !target.IsValid():
 		return 0, target, fmt.Errorf("service %q has no address that fits: name a target", q.GetCsId())
 	}
 	if protocol == 0 {

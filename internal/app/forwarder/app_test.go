@@ -22,6 +22,7 @@ import (
 
 	pb "github.com/margay-net/margay/api/margayv1alpha1"
 	"github.com/margay-net/margay/cats"
+	"github.com/margay-net/margay/internal/datapath"
 	"github.com/margay-net/margay/internal/trust"
 	"github.com/margay-net/margay/internal/wire/catsreq"
 	"github.com/margay-net/margay/internal/wire/v1alpha1"
@@ -235,6 +236,15 @@ func TestForwarder(t *testing.T) {
 		d.awaitReady("IF-1")
 	})
 	d.run("an interface that comes back is taken again", func(t *testing.T) { d.replugged(t) })
+	d.run("CP-10-4 bindings that the data plane lost are put back from the journal", func(t *testing.T) {
+		d.kill("IF-1")
+		d.in("IF-1", func() error { return datapath.Unload(d.pins("IF-1")) })
+		d.start("IF-1")
+		d.awaitReady("IF-1")
+		if err := echo(established, "restored"); err != nil {
+			t.Fatal(err)
+		}
+	})
 	d.run("CP-10-3 a finished flow is released at both", func(t *testing.T) {
 		before := d.counters("IF-1").Bindings
 		established.Close()
@@ -246,6 +256,37 @@ func TestForwarder(t *testing.T) {
 			return ""
 		})
 	})
+}
+
+// TestLostJournal: what the data plane has and nobody answers for is taken out; it fails closed.
+func TestLostJournal(t *testing.T) {
+	d := newDomain(t)
+	d.serve(netip.AddrPortFrom(serverIP.Addr(), 443))
+	c := d.connect(service4)
+	if err := echo(c, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	d.kill("IF-1")
+	if err := os.RemoveAll(d.path("state-IF-1")); err != nil {
+		t.Fatal(err)
+	}
+	d.start("IF-1")
+	d.awaitReady("IF-1")
+	if r := d.counters("IF-1"); r.Bindings != 0 {
+		t.Fatalf("%d bindings", r.Bindings)
+	}
+	if _, err := c.Write([]byte("nobody hears this")); err != nil {
+		t.Fatal(err)
+	}
+	d.eventually("dropped as no-binding", func() string {
+		if got := drops(d.counters("IF-1")); !strings.Contains(got, "REASON_NO_BINDING") {
+			return got
+		}
+		return ""
+	})
+	if err := echo(d.connect(service4), "a new flow is served"); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // retransmits gives how many segments the client had to send again.

@@ -31,7 +31,12 @@ type Base struct {
 
 // Open builds the base of a daemon of this role, and answers /metrics, /healthz and /readyz from then on. The log goes
 // to w. On an error nothing is left open.
-func Open(role trust.Role, common config.Common, w io.Writer) (base *Base, err error) {
+func Open(role trust.Role, common config.Common, w io.Writer) (*Base, error) {
+	return openBase(role, common, w, &observe.Health{})
+}
+
+// openBase is Open with conditions of readiness that are there before the first answer.
+func openBase(role trust.Role, common config.Common, w io.Writer, health *observe.Health) (*Base, error) {
 	credentials, err := loadCredentials(role, common)
 	if err != nil {
 		return nil, err
@@ -40,7 +45,7 @@ func Open(role trust.Role, common config.Common, w io.Writer) (base *Base, err e
 	if err != nil {
 		return nil, err
 	}
-	b := &Base{Registry: observe.NewRegistry(), Health: &observe.Health{}, Trust: credentials}
+	b := &Base{Registry: observe.NewRegistry(), Health: health, Trust: credentials}
 	b.Log, b.level = observe.NewLogger(w)
 	b.level.Set(level)
 	b.Log = b.Log.With("role", string(role), "name", string(common.Name))

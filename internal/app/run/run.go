@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/margay-net/margay/internal/config"
+	"github.com/margay-net/margay/internal/observe"
 	"github.com/margay-net/margay/internal/trust"
 )
 
@@ -103,7 +104,10 @@ func (d Daemon[C]) start(path string, loaded C, stderr io.Writer) (err error) {
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)
 
-	base, err := Open(d.Role, loaded.Shared(), stderr)
+	health := &observe.Health{}
+	started := health.Condition("start")
+	started.Fails("the daemon is starting")
+	base, err := openBase(d.Role, loaded.Shared(), stderr, health)
 	if err != nil {
 		return err
 	}
@@ -119,6 +123,7 @@ func (d Daemon[C]) start(path string, loaded C, stderr io.Writer) (err error) {
 		return err
 	}
 	reloader := config.NewReloader(loaded, func() (C, error) { return d.Load(path) }, prepareBoth(base, app), base.Log, base.Registry)
+	started.Holds("")
 	base.Log.Info("started", "config", path)
 	return supervise(ctx, cancel, app.Run, reloader.Reload, signals)
 }

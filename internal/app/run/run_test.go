@@ -226,7 +226,7 @@ func (p *process) eventually(path, want string) {
 func TestLife(t *testing.T) {
 	s := newSite(t, trust.CPS, "cps-1")
 	p := s.start()
-	p.eventually("/readyz", "200 ok size: 1\n")
+	p.eventually("/readyz", "200 ok start\nok size: 1\n")
 	p.eventually("/metrics", "margay_certificate_expires_timestamp_seconds 1.")
 
 	// What is refused changes nothing.
@@ -234,7 +234,7 @@ func TestLife(t *testing.T) {
 		s.write("cps-cps-1", bad)
 		p.signal(syscall.SIGHUP)
 		p.eventually("/metrics", fmt.Sprintf("margay_config_reloads_total{result=\"refused\"} %d\n", i+1))
-		if got := p.get("/readyz"); got != "200 ok size: 1\n" {
+		if got := p.get("/readyz"); got != "200 ok start\nok size: 1\n" {
 			t.Errorf("after a refused reload: %s", got)
 		}
 	}
@@ -245,13 +245,13 @@ func TestLife(t *testing.T) {
 	s.write("cps-cps-2", "size: 2\n")
 	p.signal(syscall.SIGHUP)
 	p.eventually("/metrics", "margay_config_reloads_total{result=\"refused\"} 4\n")
-	if got := p.get("/readyz"); got != "200 ok size: 1\n" {
+	if got := p.get("/readyz"); got != "200 ok start\nok size: 1\n" {
 		t.Errorf("after a refused reload: %s", got)
 	}
 
 	s.write("cps-cps-1", "size: 2\n")
 	p.signal(syscall.SIGHUP)
-	p.eventually("/readyz", "200 ok size: 2\n")
+	p.eventually("/readyz", "200 ok start\nok size: 2\n")
 	p.eventually("/metrics", "margay_config_last_reload_successful 1\n")
 
 	p.signal(syscall.SIGTERM)
@@ -297,7 +297,7 @@ func TestSecondSignal(t *testing.T) {
 	s := newSite(t, trust.CPS, "cps-1")
 	s.write("cps-cps-1", "size: 1\nbehaviour: does not stop\n")
 	p := s.start()
-	p.eventually("/readyz", "200 ok size: 1\n")
+	p.eventually("/readyz", "200 ok start\nok size: 1\n")
 	p.signal(syscall.SIGINT)
 	for deadline := time.Now().Add(time.Minute); !strings.Contains(p.stderr.String(), "not stopping"); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {

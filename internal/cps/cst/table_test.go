@@ -44,7 +44,7 @@ func TestUpdates(t *testing.T) {
 	table := New()
 	apply(t, table, 0, update("m1", cats.UpdateFull, 1, record(a, 10), record(b, 20)))
 
-	t.Run("CP-5-1 rows carry what was reported, and the generation", func(t *testing.T) {
+	t.Run("rows carry what was reported, and the generation", func(t *testing.T) {
 		if row := table.Row(a); row == nil || row.Metrics.GAS != 10 || row.Source != "m1" || row.Generation != 1 {
 			t.Fatalf("row %+v", row)
 		}
@@ -100,7 +100,7 @@ func TestUpdates(t *testing.T) {
 }
 
 func TestLifetimes(t *testing.T) {
-	t.Run("CP-11-3 a valid row, a stale and an expired one are told apart", func(t *testing.T) {
+	t.Run("a valid row, a stale and an expired one are told apart", func(t *testing.T) {
 		table := New()
 		apply(t, table, 0, update("m1", cats.UpdateFull, 1, record(a, 10)))
 		for _, c := range []struct {
@@ -153,7 +153,7 @@ func TestRecordsThatMayNotEnter(t *testing.T) {
 			t.Fatal("want row a and no row b")
 		}
 	})
-	t.Run("SM-4.2-1 a value out of range is left out", func(t *testing.T) {
+	t.Run("a value out of range is left out", func(t *testing.T) {
 		table := New()
 		wrong := record(a, 1)
 		wrong.Metrics.ComputingTimeMS = cats.MaxComputingTimeMS + 1

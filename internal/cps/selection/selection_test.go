@@ -82,21 +82,21 @@ func TestFilters(t *testing.T) {
 		want   Stage
 	}{
 		{"CP-5-2 a report of an unauthorized source", func(_ *Request, c *Candidate) { c.Authorized = false }, StageAuthorization},
-		{"CP-6-7 another tenant's service", func(r *Request, _ *Candidate) { r.Key.Tenant = "other" }, StageAuthorization},
+		{"another tenant's service", func(r *Request, _ *Candidate) { r.Key.Tenant = "other" }, StageAuthorization},
 		{"a service that nobody may use", func(r *Request, _ *Candidate) { r.Service.Tenants = nil }, StageAuthorization},
 		{"a deprecated service", func(r *Request, _ *Candidate) { r.Service.State = catalogue.Deprecated }, StageVersion},
 		{"another version deployed", func(_ *Request, c *Candidate) { c.Deployment.Version = "2" }, StageVersion},
 		{"another version reported", func(_ *Request, c *Candidate) { c.Report.Version = "2" }, StageVersion},
 		{"not VALIDATED", func(_ *Request, c *Candidate) { c.Deployment.State = catalogue.Validating }, StageDeployment},
 		{"CP-9-5 no acknowledged delivery rule", func(_ *Request, c *Candidate) { c.Acknowledged = false }, StageDeployment},
-		{"CP-9-1 no common encapsulation", func(_ *Request, c *Candidate) { c.Encapsulation = false }, StageDeployment},
+		{"no common encapsulation", func(_ *Request, c *Candidate) { c.Encapsulation = false }, StageDeployment},
 		{"another address family", func(_ *Request, c *Candidate) {
 			c.Deployment.Locator.Address = netip.MustParseAddrPort("[2001:db8::1]:443")
 		}, StageDeployment},
 		{"another protocol", func(_ *Request, c *Candidate) { c.Deployment.Locator.Protocol = cats.UDP }, StageDeployment},
 		{"no session with the egress", func(_ *Request, c *Candidate) { c.Connected = false }, StageEgress},
 		{"a commit failed a moment ago", func(_ *Request, c *Candidate) { c.CommitFailed = true }, StageEgress},
-		{"nothing reported", func(_ *Request, c *Candidate) { c.Report = nil }, StageFreshness},
+		{"CP-5-3 a path, and nothing reported", func(_ *Request, c *Candidate) { c.Report = nil }, StageFreshness},
 		{"CP-5-2 a stale report", func(_ *Request, c *Candidate) { c.Validity = cats.Stale }, StageFreshness},
 		{"CP-5-2 an expired report", func(_ *Request, c *Candidate) { c.Validity = cats.Expired }, StageFreshness},
 		{"a withdrawn report", func(_ *Request, c *Candidate) { c.Validity = cats.Withdrawn }, StageFreshness},
@@ -112,7 +112,7 @@ func TestFilters(t *testing.T) {
 		{"an absent price", func(r *Request, _ *Candidate) { r.Constraints.Hard.MaxPrice = u32(5) }, StageComputing},
 		{"an absent security level", func(r *Request, _ *Candidate) { r.Constraints.Hard.MinSecurity = u8(0) }, StageComputing},
 		{"an absent reputation", func(r *Request, _ *Candidate) { r.Constraints.Hard.MinReputation = u8(0) }, StageComputing},
-		{"CP-5-3 no path known", func(_ *Request, c *Candidate) { c.Path = nil }, StagePath},
+		{"no path known", func(_ *Request, c *Candidate) { c.Path = nil }, StagePath},
 		{"an expired path view", func(_ *Request, c *Candidate) { c.PathValidity = cats.Expired }, StagePath},
 		{"a stale path view", func(_ *Request, c *Candidate) { c.PathValidity = cats.Stale }, StagePath},
 		{"an unreachable egress", func(_ *Request, c *Candidate) { c.Path.Reachable = false }, StagePath},

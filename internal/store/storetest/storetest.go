@@ -10,7 +10,7 @@ import (
 
 // Run tests an implementation. Open opens the same store each time it is called; each subtest gets one of its own.
 func Run(t *testing.T, newStore func(*testing.T) (open func() (store.Store, error))) {
-	t.Run("CP-13.2-1 each owner of a shard has a higher epoch than all before, over restarts", func(t *testing.T) {
+	t.Run("each owner of a shard has a higher epoch than all before, over restarts", func(t *testing.T) {
 		open := newStore(t)
 		var last cats.Epoch
 		for range 3 {

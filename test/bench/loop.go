@@ -1,0 +1,194 @@
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// XDP actions (linux/bpf.h).
+const (
+	xdpDrop = 1
+	xdpPass = 2
+)
+
+// Parameters of the closed loop.
+const (
+	// window is how many packets may be under way. A veth's ring holds 256, so that none is lost for want of room.
+	window = 192
+	// headroom is cut off the front of each frame before it is sent, so that even with the outer headers there is room
+	// enough for XDP in front of it: without that the kernel copies every packet that comes to the sink as a socket
+	// buffer, which is the baseline's case, and the instrument would slow one side only.
+	headroom = 128
+	// loopTime bounds one run.
+	loopTime = 20 * time.Second
+)
+
+// loop sends packets into a system under test and counts what comes out of it, with never more than a window under way.
+// Generator and sink are XDP programs: the generator runs on live frames, which are what a driver with XDP hands over.
+type loop struct {
+	counts    *ebpf.Map // counted, written by the programs
+	target    *ebpf.Map // uint64: the generator stops when it has sent so many
+	generator *ebpf.Program
+	sink      *ebpf.Program
+	attached  link.Link
+	frame     []byte
+}
+
+// counted is the value of the map counts.
+type counted struct{ Sent, Received uint64 }
+
+// newLoop makes a loop that sends frame out of one interface and expects frames of length octets at another; neither
+// frame of the kernel's own has that length. Call run in the namespace of out.
+func newLoop(frame []byte, out, in *end, length int) (*loop, error) {
+	l := &loop{frame: make([]byte, headroom+len(frame))}
+	err := l.load(frame, out, length)
+	if err == nil {
+		err = in.node.Do(func() (err error) {
+			l.attached, err = link.AttachXDP(link.XDPOptions{Program: l.sink, Interface: in.index, Flags: link.XDPDriverMode})
+			return err
+		})
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("loop from %s to %s: %w", out.name, in.name, err), l.close())
+	}
+	return l, nil
+}
+
+func (l *loop) load(frame []byte, out *end, length int) (err error) {
+	value := func(octets uint32) *ebpf.MapSpec {
+		return &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: octets, MaxEntries: 1}
+	}
+	if l.counts, err = ebpf.NewMap(value(16)); err != nil {
+		return err
+	}
+	if l.target, err = ebpf.NewMap(value(8)); err != nil {
+		return err
+	}
+	program := func(code asm.Instructions) (*ebpf.Program, error) {
+		return ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, Instructions: code, License: "Apache-2.0"})
+	}
+	if l.generator, err = program(l.generate(frame, out.index)); err != nil {
+		return fmt.Errorf("generator: %w", err)
+	}
+	if l.sink, err = program(l.receive(length)); err != nil {
+		return fmt.Errorf("sink: %w", err)
+	}
+	return nil
+}
+
+func (l *loop) close() error {
+	var errs []error
+	if l.attached != nil {
+		errs = append(errs, l.attached.Close())
+	}
+	return errors.Join(append(errs, l.generator.Close(), l.sink.Close(), l.counts.Close(), l.target.Close())...)
+}
+
+// generate writes frame and redirects it, unless the target is reached or the window closed. It writes the whole frame
+// each time, as the kernel gives pages back as their last user left them.
+func (l *loop) generate(frame []byte, out int) asm.Instructions {
+	code := asm.Instructions{
+		asm.Mov.Reg(asm.R6, asm.R1),
+		asm.LoadMapValue(asm.R7, l.counts.FD(), 0),
+		asm.LoadMem(asm.R8, asm.R7, 0, asm.DWord), // sent
+		asm.LoadMapValue(asm.R1, l.target.FD(), 0),
+		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
+		asm.JGE.Reg(asm.R8, asm.R1, "stop"),
+		asm.LoadMem(asm.R1, asm.R7, 8, asm.DWord), // received
+		asm.Mov.Reg(asm.R2, asm.R8),
+		asm.Sub.Reg(asm.R2, asm.R1),
+		asm.JGE.Imm(asm.R2, window, "stop"),
+		asm.Mov.Reg(asm.R1, asm.R6),
+		asm.Mov.Imm(asm.R2, headroom),
+		asm.FnXdpAdjustHead.Call(),
+		asm.JNE.Imm(asm.R0, 0, "stop"),
+		asm.LoadMem(asm.R4, asm.R6, 0, asm.Word), // data
+		asm.LoadMem(asm.R5, asm.R6, 4, asm.Word), // data_end
+		asm.Mov.Reg(asm.R1, asm.R4),
+		asm.Add.Imm(asm.R1, int32(len(frame))),
+		asm.JGT.Reg(asm.R1, asm.R5, "stop"),
+		asm.Add.Imm(asm.R8, 1),
+		asm.StoreMem(asm.R7, 0, asm.R8, asm.DWord),
+	}
+	for i := 0; i < len(frame); i += 4 {
+		word := int64(int32(binary.NativeEndian.Uint32(frame[i:])))
+		code = append(code, asm.StoreImm(asm.R4, int16(i), word, asm.Word))
+	}
+	return append(code,
+		asm.Mov.Imm(asm.R1, int32(out)),
+		asm.Mov.Imm(asm.R2, 0),
+		asm.FnRedirect.Call(),
+		asm.Return(),
+		asm.Mov.Imm(asm.R0, xdpDrop).WithSymbol("stop"),
+		asm.Return(),
+	)
+}
+
+// receive counts and drops frames of length octets, and passes all others.
+func (l *loop) receive(length int) asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMem(asm.R2, asm.R1, 0, asm.Word),
+		asm.LoadMem(asm.R3, asm.R1, 4, asm.Word),
+		asm.Sub.Reg(asm.R3, asm.R2),
+		asm.Mov.Imm(asm.R0, xdpPass),
+		asm.JNE.Imm(asm.R3, int32(length), "done"),
+		asm.LoadMapValue(asm.R1, l.counts.FD(), 8),
+		asm.Mov.Imm(asm.R2, 1),
+		asm.StoreXAdd(asm.R1, asm.R2, asm.DWord),
+		asm.Mov.Imm(asm.R0, xdpDrop),
+		asm.Return().WithSymbol("done"),
+	}
+}
+
+// run sends n packets and waits until all have come out; one that does not is an error.
+func (l *loop) run(n uint64) (time.Duration, error) {
+	now, err := l.count()
+	if err != nil {
+		return 0, err
+	}
+	if now.Sent != now.Received {
+		return 0, fmt.Errorf("%d of %d packets were lost before", now.Sent-now.Received, now.Sent)
+	}
+	target := now.Sent + n
+	if err := l.target.Put(uint32(0), target); err != nil {
+		return 0, err
+	}
+	for start := time.Now(); ; {
+		if err := l.generateUpTo(target - now.Sent); err != nil {
+			return 0, err
+		}
+		if now, err = l.count(); err != nil {
+			return 0, err
+		}
+		took := time.Since(start)
+		if now.Received >= target {
+			return took, nil
+		}
+		if took > loopTime {
+			return 0, fmt.Errorf("of %d packets sent, %d never came out", now.Sent, now.Sent-now.Received)
+		}
+	}
+}
+
+// generateUpTo runs the generator n times, and once at least: when all is sent, that lets what is under way go on.
+func (l *loop) generateUpTo(n uint64) error {
+	_, err := l.generator.Run(&ebpf.RunOptions{Data: l.frame, Repeat: uint32(max(1, n)), Flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES})
+	if err != nil {
+		return fmt.Errorf("generator: %w", err)
+	}
+	return nil
+}
+
+func (l *loop) count() (c counted, err error) {
+	if err := l.counts.Lookup(uint32(0), &c); err != nil {
+		return c, fmt.Errorf("counts of the loop: %w", err)
+	}
+	return c, nil
+}
