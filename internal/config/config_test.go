@@ -19,21 +19,20 @@ var update = flag.Bool("update", false, "write the expected errors anew")
 
 // example has what the roles' configurations have.
 type example struct {
-	Common      `yaml:",inline"`
-	CPS         Peer             `yaml:"cps"`
-	Source      netip.Addr       `yaml:"source,omitempty"`
-	Prefixes    []netip.Prefix   `yaml:"prefixes,omitempty"`
-	Services    []service        `yaml:"services,omitempty"`
-	Labels      map[string]uint8 `yaml:"labels,omitempty"`
-	Bindings    uint32           `yaml:"bindings,omitempty"`
-	Offset      int8             `yaml:"offset,omitempty"`
-	Reserve     float64          `yaml:"reserve,omitempty"`
-	Both        bool             `yaml:"both,omitempty"`
-	Interval    time.Duration    `yaml:"interval,omitempty"`
-	State       Path             `yaml:"state,omitempty"`
-	VLAN        *uint16          `yaml:"vlan,omitempty"`
-	notReadable int
-	Untagged    int
+	Common   `yaml:",inline"`
+	CPS      Peer             `yaml:"cps"`
+	Source   netip.Addr       `yaml:"source,omitempty"`
+	Prefixes []netip.Prefix   `yaml:"prefixes,omitempty"`
+	Services []service        `yaml:"services,omitempty"`
+	Labels   map[string]uint8 `yaml:"labels,omitempty"`
+	Bindings uint32           `yaml:"bindings,omitempty"`
+	Offset   int8             `yaml:"offset,omitempty"`
+	Reserve  float64          `yaml:"reserve,omitempty"`
+	Both     bool             `yaml:"both,omitempty"`
+	Interval time.Duration    `yaml:"interval,omitempty"`
+	State    Path             `yaml:"state,omitempty"`
+	VLAN     *uint16          `yaml:"vlan,omitempty"`
+	Untagged int
 }
 
 type service struct {

@@ -28,9 +28,9 @@ func TestInstallChecks(t *testing.T) {
 		{"reverse half of another client", func(b *cats.Binding) { b.Reverse.Service.Target = netip.MustParseAddrPort("192.0.2.11:1") }, cats.ReasonMalformed},
 		{"restores another address", func(b *cats.Binding) { b.Reverse.Restore = netip.MustParseAddrPort("192.0.2.101:443") }, cats.ReasonMalformed},
 		{"locator of another protocol", func(b *cats.Binding) { b.Locator.Protocol = cats.UDP }, cats.ReasonMalformed},
-		{"CP-8.3-1 too many segments", func(b *cats.Binding) { b.Path.Segments = make([]netip.Addr, 11) }, cats.ReasonCapabilityMismatch},
-		{"CP-9-2 no segments", func(b *cats.Binding) { b.Path.Segments = nil }, cats.ReasonCapabilityMismatch},
-		{"CP-8.3-1 a kind that is not advertised", func(b *cats.Binding) { b.Path.Kind = cats.PathSRMPLS }, cats.ReasonCapabilityMismatch},
+		{"too many segments", func(b *cats.Binding) { b.Path.Segments = make([]netip.Addr, 11) }, cats.ReasonCapabilityMismatch},
+		{"no segments", func(b *cats.Binding) { b.Path.Segments = nil }, cats.ReasonCapabilityMismatch},
+		{"a kind that is not advertised", func(b *cats.Binding) { b.Path.Kind = cats.PathSRMPLS }, cats.ReasonCapabilityMismatch},
 		{"of an unknown transaction", func(b *cats.Binding) { b.Transaction[15]++ }, cats.ReasonTimeout},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestInstallChecks(t *testing.T) {
 }
 
 func TestEgressHalf(t *testing.T) {
-	t.Run("CP-7.2-1 the egress half is installed without a pending flow", func(t *testing.T) {
+	t.Run("the egress half is installed without a pending flow", func(t *testing.T) {
 		g := newRig(t)
 		b := g.egressBinding(1, 51000)
 		g.steer(installBatch(cats.EgressHalf, b))
@@ -111,7 +111,7 @@ func TestVersions(t *testing.T) {
 			t.Fatalf("operations %+v", g.unanswered)
 		}
 	})
-	t.Run("CP-11-4 a higher version replaces the path of the same flow", func(t *testing.T) {
+	t.Run("a higher version replaces the path of the same flow", func(t *testing.T) {
 		g := newRig(t)
 		b := g.establish(tcp(51000))
 		next := repaired(b, 2)
@@ -151,7 +151,7 @@ func TestVersions(t *testing.T) {
 		g.steer(installBatch(cats.IngressHalf, repaired(b, 2)))
 		g.wantStatus(b.Transaction, cats.BindingRefused, cats.ReasonStaleState)
 	})
-	t.Run("CP-8.5-3 a version cannot move the binding to another flow", func(t *testing.T) {
+	t.Run("a version cannot move the binding to another flow", func(t *testing.T) {
 		g := newRig(t)
 		b := g.establish(tcp(51000))
 		moved := binding(cats.ServiceRequest{Transaction: b.Transaction, Key: cats.FlowKey{Attachment: "client-1", Tenant: "default", Tuple: tcp(51001)}})
@@ -163,7 +163,7 @@ func TestVersions(t *testing.T) {
 
 func TestEpochs(t *testing.T) {
 	low, high := epoch1, cats.Epoch{Term: 2}
-	t.Run("CP-13.2-1 a lower epoch commands nothing", func(t *testing.T) {
+	t.Run("a lower epoch commands nothing", func(t *testing.T) {
 		g := newRig(t)
 		b := g.establish(tcp(51000))
 		held, r := g.open(tcp(51001))
@@ -216,7 +216,7 @@ func TestEpochs(t *testing.T) {
 }
 
 func TestRemove(t *testing.T) {
-	t.Run("CP-10-3 a removal is answered once the data plane has it", func(t *testing.T) {
+	t.Run("a removal is answered once the data plane has it", func(t *testing.T) {
 		g := newRig(t)
 		b := g.establish(tcp(51000))
 		g.steer(&cats.SteeringBatch{Removes: []cats.Remove{{Transaction: b.Transaction, Epoch: epoch1, Half: cats.IngressHalf, Reason: cats.ReasonOperator}}})

@@ -135,7 +135,7 @@ func TestDraining(t *testing.T) {
 	drain := func(b cats.Binding) *cats.SteeringBatch {
 		return &cats.SteeringBatch{Drains: []cats.Drain{{Transaction: b.Transaction, Epoch: epoch1, Half: cats.IngressHalf, Reason: cats.ReasonFinished}}}
 	}
-	t.Run("CP-10-3 with a session the C-PS orders drain and removal", func(t *testing.T) {
+	t.Run("with a session the C-PS orders drain and removal", func(t *testing.T) {
 		g := newRig(t)
 		b := g.establish(tcp(1))
 		end(g, b)
@@ -163,7 +163,7 @@ func TestDraining(t *testing.T) {
 		g.pass(5 * time.Second)
 		g.wantStatus(b.Transaction, cats.BindingEnding, cats.ReasonFinished)
 	})
-	t.Run("CP-10-3 without a session it drains and removes alone, and reports later", func(t *testing.T) {
+	t.Run("without a session it drains and removes alone, and reports later", func(t *testing.T) {
 		g := newRig(t)
 		b := g.establish(tcp(1))
 		g.session(forwarder.SessionDown)
@@ -211,7 +211,7 @@ func TestDraining(t *testing.T) {
 			t.Fatalf("operations %+v", g.unanswered)
 		}
 	})
-	t.Run("CP-10-1 a new SYN of an ended key begins a new flow", func(t *testing.T) {
+	t.Run("a new SYN of an ended key begins a new flow", func(t *testing.T) {
 		g := newRig(t)
 		b := g.establish(tcp(1))
 		end(g, b)

@@ -120,7 +120,7 @@ func TestRelease(t *testing.T) {
 			t.Fatalf("releases %+v", rs)
 		}
 	})
-	t.Run("CP-8.5-1 a packet that missed just before its binding goes on without a request", func(t *testing.T) {
+	t.Run("CP-8.1-1 CP-8.5-1 a packet that missed just before its binding goes on without a request", func(t *testing.T) {
 		g := newRig(t)
 		b := g.establish(udp(5353))
 		g.wantReleased(g.arrive(udp(5353), 0), b.Transaction)
@@ -250,7 +250,7 @@ func TestLimits(t *testing.T) {
 	limit := func(f func(*forwarder.Limits)) func(*forwarder.Config) {
 		return func(c *forwarder.Config) { f(&c.Limits) }
 	}
-	t.Run("CP-12-4 per client, and other clients go on", func(t *testing.T) {
+	t.Run("CP-10-2 per client, and other clients go on", func(t *testing.T) {
 		g := newRig(t)
 		for p := 1; p <= 100; p++ {
 			g.wantHeld(flow(g, "client-1", source(1), p))
@@ -260,7 +260,7 @@ func TestLimits(t *testing.T) {
 		g.pass(2 * time.Second)
 		g.wantHeld(flow(g, "client-1", source(1), 101))
 	})
-	t.Run("CP-12-4 an IPv6 client is a /64", func(t *testing.T) {
+	t.Run("CP-10-2 an IPv6 client is a /64", func(t *testing.T) {
 		g := newRig(t, limit(func(l *forwarder.Limits) { l.PendingPerClient = 1 }))
 		p := provision(2, epoch1)
 		p.Services = append(p.Services, cats.ServiceRule{Number: 4, CSID: "S4", Prefix: netip.MustParsePrefix("2001:db8:5::1/128"), Protocol: cats.UDP, Port: 53})
@@ -273,7 +273,7 @@ func TestLimits(t *testing.T) {
 		g.wantDropped(six("[2001:db8:c:1::2]:9"), cats.ReasonOverload)
 		g.wantHeld(six("[2001:db8:c:2::1]:9"))
 	})
-	t.Run("CP-12-4 per tenant", func(t *testing.T) {
+	t.Run("CP-10-2 per tenant", func(t *testing.T) {
 		g := newRig(t, limit(func(l *forwarder.Limits) { l.PendingPerTenant = 3 }))
 		for n := 1; n <= 3; n++ {
 			g.wantHeld(flow(g, "client-1", source(n), 9))
@@ -281,7 +281,7 @@ func TestLimits(t *testing.T) {
 		g.wantDropped(flow(g, "client-1", source(4), 9), cats.ReasonOverload)
 		g.wantHeld(flow(g, "client-2", netip.MustParseAddr("203.0.113.1"), 9))
 	})
-	t.Run("CP-12-4 in all", func(t *testing.T) {
+	t.Run("CP-10-2 in all", func(t *testing.T) {
 		g := newRig(t, limit(func(l *forwarder.Limits) { l.Pending = 2 }))
 		g.wantHeld(flow(g, "client-1", source(1), 9))
 		g.wantHeld(flow(g, "client-2", netip.MustParseAddr("203.0.113.1"), 9))

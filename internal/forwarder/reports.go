@@ -12,6 +12,9 @@ import (
 func (c *Core) session(s Session) {
 	switch s {
 	case SessionDown:
+		if !c.up {
+			return
+		}
 		c.up = false
 		for _, p := range c.pending {
 			p.asked = false

@@ -10,7 +10,6 @@ import (
 	"math/big"
 	"net"
 	"net/url"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -94,20 +93,6 @@ func (d domain) crafted(role trust.Role, name string, change func(*x509.Certific
 		d.t.Fatal(err)
 	}
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: pair.PrivateKey}
-}
-
-// pool is the domain's authority alone.
-func (d domain) pool() *x509.CertPool {
-	d.t.Helper()
-	data, err := os.ReadFile(filepath.Join(d.dir, "ca.crt"))
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(data) {
-		d.t.Fatal("no authority")
-	}
-	return pool
 }
 
 // records is an Auditor and a Counter that remembers.

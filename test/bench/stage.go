@@ -78,10 +78,11 @@ func (e *end) bringUp() error {
 		return err
 	}
 	e.index, e.mac = link.Attrs().Index, datapath.MAC(link.Attrs().HardwareAddr)
-	if err := kernel.SetOffload(e.name, kernel.OffloadGRO, true); err != nil {
+	if err := netlink.LinkSetUp(link); err != nil {
 		return err
 	}
-	return netlink.LinkSetUp(link)
+	// Only at an interface that is up does this also tell the other end that frames may be redirected to it.
+	return kernel.SetOffload(e.name, kernel.OffloadGRO, true)
 }
 
 // neighbour makes address, behind interface e, known for good.

@@ -37,17 +37,16 @@ func (d *domain) serve(address netip.AddrPort) {
 		return err
 	})
 	var all sync.WaitGroup
-	d.root.Cleanup(func() { l.Close(); all.Wait() })
+	ends := make(chan struct{})
+	d.root.Cleanup(func() { l.Close(); close(ends); all.Wait() })
 	all.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			all.Go(func() {
-				defer c.Close()
-				io.Copy(c, c)
-			})
+			all.Go(func() { io.Copy(c, c); c.Close() })
+			all.Go(func() { <-ends; c.Close() })
 		}
 	})
 }
@@ -189,8 +188,15 @@ func TestForwarder(t *testing.T) {
 			}
 		}
 	})
-	d.run("CP-10-4 established flows outlive the C-PS, and a new one has a higher epoch", func(t *testing.T) {
+	d.run("CP-10-4 CP-11-5 established flows outlive the C-PS, whose failure is not the data plane's", func(t *testing.T) {
 		d.cps.stop()
+		d.eventually("only the C-PS is missed", func() string {
+			code, body, err := d.http("IF-1", "readyz")
+			if err != nil || code == http.StatusOK || !strings.Contains(body, "ok data-plane") || !strings.Contains(body, "not ready cps") {
+				return fmt.Sprint(code, body, err)
+			}
+			return ""
+		})
 		for n := range 50 {
 			if err := echo(established, fmt.Sprint(n)); err != nil {
 				t.Fatal(err)
@@ -205,7 +211,7 @@ func TestForwarder(t *testing.T) {
 		}
 	})
 	d.run("CP-6-7 announced metadata goes with its flow", func(t *testing.T) { d.announced(t) })
-	d.run("CP-12-2 roles may call what is theirs", func(t *testing.T) {
+	d.run("roles may call what is theirs", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		_, err := d.dial("IF-1", trust.Client, "phone").GetCounters(ctx, &pb.GetCountersRequest{})
@@ -235,7 +241,7 @@ func TestForwarder(t *testing.T) {
 		d.start("IF-1")
 		d.awaitReady("IF-1")
 	})
-	d.run("an interface that comes back is taken again", func(t *testing.T) { d.replugged(t) })
+	d.run("CP-11-5 an interface that is gone is a failure of the data plane alone, and comes back", func(t *testing.T) { d.replugged(t) })
 	d.run("CP-10-4 bindings that the data plane lost are put back from the journal", func(t *testing.T) {
 		d.kill("IF-1")
 		d.in("IF-1", func() error { return datapath.Unload(d.pins("IF-1")) })
@@ -245,7 +251,7 @@ func TestForwarder(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	d.run("CP-10-3 a finished flow is released at both", func(t *testing.T) {
+	d.run("a finished flow is released at both", func(t *testing.T) {
 		before := d.counters("IF-1").Bindings
 		established.Close()
 		d.eventually("released", func() string {
@@ -435,7 +441,7 @@ func (d *domain) replugged(t *testing.T) {
 	})
 	d.eventually("not ready", func() string {
 		code, body, err := d.http("IF-1", "readyz")
-		if err != nil || code == http.StatusOK || !strings.Contains(body, "client0") {
+		if err != nil || code == http.StatusOK || !strings.Contains(body, "not ready data-plane: there is no interface client0") || !strings.Contains(body, "ok cps") {
 			return fmt.Sprint(code, body, err)
 		}
 		return ""

@@ -216,7 +216,7 @@ func TestJournal(t *testing.T) {
 			t.Fatalf("error %v", err)
 		}
 	})
-	t.Run("CP-12-3 nobody else may read it", func(t *testing.T) {
+	t.Run("nobody else may read it", func(t *testing.T) {
 		directory := filepath.Join(t.TempDir(), "state")
 		open(t, directory, "boot-1")
 		for path, want := range map[string]os.FileMode{directory: 0o700 | os.ModeDir, filepath.Join(directory, fileName): 0o600} {
