@@ -121,11 +121,7 @@ func (c *Core) provisionDomain(d *Domain) {
 	}
 	c.replaceSources(d.Sources)
 	c.cst.Retain(func(i catalogue.Instance) bool { return c.catalogue.Deployment(i) != nil })
-	for _, d := range d.Catalogue.Records().Deployments {
-		if d.State == catalogue.Revoked {
-			c.failInstance(catalogue.Instance{CSID: d.CSID, CSCIID: d.CSCIID}, cats.ReasonRevoked)
-		}
-	}
+	c.failRevoked()
 	for _, name := range slices.Sorted(maps.Keys(c.forwarders)) {
 		f := c.forwarders[name]
 		if !slices.Contains(c.expected, name) {
@@ -151,6 +147,7 @@ func (c *Core) openGate() {
 		}
 	}
 	c.open = true
+	c.failRevoked() // bindings may be older than the catalogue
 	waiting := c.waiting
 	c.waiting = nil
 	for _, r := range waiting {

@@ -93,6 +93,22 @@ func (c *Core) failInstance(i catalogue.Instance, reason cats.Reason) {
 	}
 }
 
+// failRevoked ends the flows of deployments that the catalogue has REVOKED or no longer has.
+func (c *Core) failRevoked() {
+	gone := make(map[catalogue.Instance]bool)
+	for _, r := range c.flows {
+		if r.binding.CSCIID == "" {
+			continue
+		}
+		if d := c.catalogue.Deployment(r.instance()); d == nil || d.State == catalogue.Revoked {
+			gone[r.instance()] = true
+		}
+	}
+	for _, i := range slices.SortedFunc(maps.Keys(gone), catalogue.Instance.Compare) {
+		c.failInstance(i, cats.ReasonRevoked)
+	}
+}
+
 // unwind takes the halves of an ended flow out: the ingress's, then the egress's, then the record (CP section 10). A
 // flow that was superseded has no time for the order. A forwarder without a session tells what it holds when it comes
 // back; an ingress may carry packets until then, so that the egress keeps its half as long.

@@ -54,7 +54,7 @@ func (s *system) configure(c *Config) (err error) {
 	if err := s.plane.SetPorts(ports); err != nil {
 		return err
 	}
-	if err := s.plane.SetAttachments(c.planeAttachments()); err != nil {
+	if err := errors.Join(s.plane.SetAttachments(c.planeAttachments()), s.routes.portsChanged()); err != nil {
 		return err
 	}
 	if clients := c.interfaces().Attachments; !slices.Equal(clients, s.provision.clients) {

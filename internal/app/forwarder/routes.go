@@ -41,6 +41,7 @@ type hop struct {
 	uses    int
 	starts  int  // paths that begin at the destination
 	adopted bool // what the data plane has is of an earlier run, and good until the kernel says more
+	found   kernel.Hop
 	up      bool
 	detail  string
 }
@@ -107,11 +108,9 @@ func (r *routes) follow(now cats.Instant, found kernel.Hop) error {
 	if h == nil {
 		return nil // dropped meanwhile
 	}
-	if h.id != 0 && !(h.adopted && found.State == kernel.HopUnresolved) {
-		h.adopted = false
-		if err := r.plane.PutNextHop(h.id, planeHop(found)); err != nil {
-			return err
-		}
+	h.found = found
+	if err := r.put(h); err != nil {
+		return err
 	}
 	if found.State == kernel.HopUnresolved {
 		if _, waits := r.unresolved[found.Destination]; !waits {
@@ -161,11 +160,37 @@ func (r *routes) isUp(destination netip.Addr) bool {
 	return h != nil && h.up
 }
 
-func planeHop(h kernel.Hop) datapath.NextHop {
-	if !h.Resolved() {
-		return datapath.NextHop{}
+// put writes a next hop into the data plane. One that is not resolved, or leaves by an interface which the program cannot
+// redirect to, is left to the kernel.
+func (r *routes) put(h *hop) error {
+	if h.id == 0 || h.adopted && h.found.State == kernel.HopUnresolved {
+		return nil
 	}
-	return datapath.NextHop{Interface: h.Index, Source: datapath.MAC(h.Source), Target: datapath.MAC(h.Neighbor), MTU: uint16(min(h.MTU, 65535))}
+	h.adopted = false
+	to := datapath.NextHop{}
+	if f := &h.found; f.Resolved() && r.redirects(f.Index) {
+		to = datapath.NextHop{Interface: f.Index, Source: datapath.MAC(f.Source), Target: datapath.MAC(f.Neighbor), MTU: uint16(min(f.MTU, 65535))}
+	}
+	return r.plane.PutNextHop(h.id, to)
+}
+
+// redirects tells whether the program can send frames out of an interface: it runs there, in the driver.
+func (r *routes) redirects(index int) bool {
+	for _, p := range r.plane.Ports() {
+		if p.Index == index {
+			return p.Mode == datapath.ModeNative
+		}
+	}
+	return false
+}
+
+// portsChanged writes every next hop again.
+func (r *routes) portsChanged() error {
+	var errs []error
+	for _, h := range r.hops {
+		errs = append(errs, r.put(h))
+	}
+	return errors.Join(errs...)
 }
 
 // pathKey names a path by what it does.

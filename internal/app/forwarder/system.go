@@ -183,7 +183,7 @@ func (s *system) attachAgain(c *Config) (missing []string, err error) {
 	if err := kernel.Prepare(c.interfaces()); err != nil {
 		return nil, err
 	}
-	return nil, errors.Join(s.plane.SetAttachments(c.planeAttachments()), s.provision.setServices(s.provision.inForce.Services))
+	return nil, errors.Join(s.plane.SetAttachments(c.planeAttachments()), s.routes.portsChanged(), s.provision.setServices(s.provision.inForce.Services))
 }
 
 // close lets go of everything; the data plane goes on.

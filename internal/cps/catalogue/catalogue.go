@@ -148,13 +148,14 @@ func (c *Catalogue) Rules() []cats.ServiceRule {
 	return rules
 }
 
-// Deliveries gives the service-side delivery rules of an egress: one for each VALIDATED deployment attached to it.
-// Services that share an instance, its locator and its SID share the rule.
+// Deliveries gives the service-side delivery rules of an egress: one for each deployment attached to it that is not
+// REVOKED, since the flows of one that is no longer VALIDATED go on. Services that share an instance, its locator and its
+// SID share the rule.
 func (c *Catalogue) Deliveries(forwarder string) []cats.Delivery {
 	var rules []cats.Delivery
 	for i := range c.records.Deployments {
 		d := &c.records.Deployments[i]
-		if d.State != Validated {
+		if d.State == Revoked {
 			continue
 		}
 		for _, e := range d.Egress {

@@ -91,12 +91,12 @@ func TestResolve(t *testing.T) {
 
 func TestDeliveries(t *testing.T) {
 	r := sound()
-	r.Deployments[1].State = Applied
+	r.Deployments[1].State = Revoked
 	c, err := New(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Run("CP-9-5 each VALIDATED deployment has a delivery rule at its egress, no other has", func(t *testing.T) {
+	t.Run("CP-9-5 each deployment has a delivery rule at its egress, unless it is REVOKED", func(t *testing.T) {
 		got := c.Deliveries("EF-1")
 		if len(got) != 2 || got[0].CSCIID != "198.51.100.11:443" || got[1].CSCIID != "six" {
 			t.Errorf("deliveries %v", got)
