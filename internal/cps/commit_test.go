@@ -244,6 +244,32 @@ func TestInstanceFailure(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
+	t.Run("a deployment that is taken away loses its flows", func(t *testing.T) {
+		s := ready(t)
+		b := s.activate(51000)
+		r := records()
+		r.Deployments = r.Deployments[:1]
+		s.step(Events{Domain: domain(t, r)})
+		s.want(b.Transaction, cats.ReconnectRequired)
+	})
+	t.Run("a deployment that is no longer VALIDATED keeps its flows and takes no new one", func(t *testing.T) {
+		s := ready(t)
+		b := s.activate(51000)
+		r := records()
+		r.Deployments[1].State = catalogue.Applied
+		s.step(Events{Domain: domain(t, r)})
+		s.want(b.Transaction, cats.Active)
+		p := s.sent("EF-2").Provision
+		if p == nil || len(p.Deliveries) != 1 {
+			t.Fatalf("provision %+v: the delivery rule is needed as long as the flow is there", p)
+		}
+		s.acknowledge(p, "EF-2")
+		q := s.newRequest(51001)
+		s.request(q)
+		if refusal := s.refusal(q); refusal.Reason != cats.ReasonNoCandidate {
+			t.Errorf("a new flow: %+v", refusal)
+		}
+	})
 }
 
 func TestLimits(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 	"unsafe"
 
@@ -196,9 +195,6 @@ func receive(fd int) (at int64, serial uint64, more bool, err error) {
 // serialOf reads the serial number of an IPv4 packet to the instances' UDP port.
 func serialOf(packet []byte) uint64 {
 	if len(packet) < 28+8 || packet[0] != 0x45 || packet[9] != unix.IPPROTO_UDP {
-		return 0
-	}
-	if to := netip.AddrFrom4([4]byte(packet[16:20])); to == service.Addr() {
 		return 0
 	}
 	if binary.BigEndian.Uint16(packet[22:]) != instance.Port() {

@@ -85,7 +85,7 @@ func datapathArea(ctx context.Context, b *bench) (results []Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(baseline.checkFlows(1)); err != nil {
+	if err := baseline.checkFlows(1); err != nil {
 		return nil, err
 	}
 	return datapathResults(samples[0], samples[1], samples[2]), nil

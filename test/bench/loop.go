@@ -44,8 +44,8 @@ type loop struct {
 // counted is the value of the map counts.
 type counted struct{ Sent, Received uint64 }
 
-// newLoop makes a loop that sends frame out of one interface and expects frames of length octets at another; neither
-// frame of the kernel's own has that length. Call run in the namespace of out.
+// newLoop makes a loop that sends frame out of one interface and counts frames of length octets at another, a length that
+// no packet of the kernel's own has there. Call run in the namespace of out.
 func newLoop(frame []byte, out, in *end, length int) (*loop, error) {
 	l := &loop{frame: make([]byte, headroom+len(frame))}
 	err := l.load(frame, out, length)

@@ -16,7 +16,7 @@ import (
 // Result is one figure.
 type Result struct {
 	Name    string  `json:"name"`  // "area.result"
-	Value   float64 `json:"value"` // median over Runs
+	Value   float64 `json:"value"` // median of the runs, or what the name says of all their samples
 	Unit    string  `json:"unit"`
 	RatioTo string  `json:"ratio_to,omitempty"` // the result of the same run that Ratio is to; empty: none
 	Ratio   float64 `json:"ratio,omitempty"`
