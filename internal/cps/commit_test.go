@@ -264,10 +264,9 @@ func TestInstanceFailure(t *testing.T) {
 			t.Fatalf("provision %+v: the delivery rule is needed as long as the flow is there", p)
 		}
 		s.acknowledge(p, "EF-2")
-		q := s.newRequest(51001)
-		s.request(q)
-		if refusal := s.refusal(q); refusal.Reason != cats.ReasonNoCandidate {
-			t.Errorf("a new flow: %+v", refusal)
+		s.request(s.newRequest(51001))
+		if fresh := s.installed("EF-1", cats.EgressHalf); fresh.CSCIID == b.CSCIID {
+			t.Errorf("a new flow goes to %s", fresh.CSCIID)
 		}
 	})
 }

@@ -76,7 +76,11 @@ func run(ctx context.Context, names, out, programs string) error {
 		b.note("%s has %d results of another machine, which are left out from here on", out, dropped)
 	}
 	var failed []error
+	measured := 0
 	for _, a := range chosen {
+		if ctx.Err() != nil {
+			break
+		}
 		b.note("measuring %s", a.name)
 		results, err := measure(ctx, a, b)
 		if err != nil {
@@ -84,14 +88,10 @@ func run(ctx context.Context, names, out, programs string) error {
 			continue
 		}
 		file.merge(a.name, results)
+		measured++
 	}
-	if len(failed) < len(chosen) {
-		if err := file.save(out); err != nil {
-			failed = append(failed, err)
-		}
-	}
-	if err := file.print(os.Stdout); err != nil {
-		failed = append(failed, err)
+	if measured > 0 {
+		failed = append(failed, file.save(out), file.print(os.Stdout))
 	}
 	return errors.Join(failed...)
 }
@@ -100,8 +100,8 @@ func measure(ctx context.Context, a area, b *bench) ([]Result, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, areaTime, fmt.Errorf("not done after %s", areaTime))
 	defer cancel()
 	results, err := a.measure(ctx, b)
-	if err != nil && ctx.Err() != nil {
-		err = errors.Join(context.Cause(ctx), err)
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		err = errors.Join(cause, err)
 	}
 	return results, err
 }

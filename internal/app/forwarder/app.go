@@ -3,6 +3,7 @@ package forwarder
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,7 +27,8 @@ const (
 
 // App is a running forwarder. The goroutine of Run owns what is not said to be anybody else's.
 type App struct {
-	base    *run.Base
+	base    *run.Base // anybody's
+	name    string    // of the forwarder; never changes
 	config  Config
 	clock   clock
 	system  *system // the data plane and what belongs to it
@@ -64,7 +66,7 @@ type event struct {
 // goes on as it was.
 func New(_ context.Context, c Config, base *run.Base) (run.App[Config], error) {
 	a := &App{
-		base: base, config: c, clock: newClock(), answers: make(map[uint64]chan core.AnnounceAnswer),
+		base: base, name: string(c.Name), config: c, clock: newClock(), answers: make(map[uint64]chan core.AnnounceAnswer),
 		misses: make(chan []datapath.Miss, missQueue), events: make(chan event, eventQueue), stop: make(chan struct{}),
 	}
 	if err := a.open(); err != nil {
@@ -114,8 +116,9 @@ func stopServer(s *grpc.Server) {
 
 // readMisses hands held packets to the owner until the data plane is closed.
 func (a *App) readMisses(plane *datapath.Datapath) error {
+	scratch := make([]datapath.Miss, 0, mostEvents)
 	for {
-		batch, err := plane.ReadMisses(make([]datapath.Miss, 0, mostEvents), time.Time{})
+		batch, err := plane.ReadMisses(scratch, time.Time{})
 		if errors.Is(err, datapath.ErrClosed) {
 			return nil
 		}
@@ -123,7 +126,7 @@ func (a *App) readMisses(plane *datapath.Datapath) error {
 			return err
 		}
 		select {
-		case a.misses <- batch:
+		case a.misses <- slices.Clone(batch):
 		case <-a.stop: // the rest is dropped with the process
 		}
 	}

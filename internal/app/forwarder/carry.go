@@ -130,7 +130,7 @@ func (a *App) audit(r *core.Audit) {
 	if by == "" {
 		by = string(a.config.CPS.Name)
 	}
-	object := string(a.config.Name)
+	object := a.name
 	if !r.Transaction.IsZero() {
 		object = r.Transaction.String()
 	}

@@ -45,7 +45,7 @@ func (a *App) open() (err error) {
 func (a *App) tell(report journal.Report) {
 	if report.Torn > 0 {
 		a.base.Log.Warn("the journal ended in the middle of an entry, which is left out", "octets", report.Torn, "why", report.Why)
-		a.base.Audit.Record("journal-torn", string(a.config.Name), string(a.config.State), cats.ReasonNone,
+		a.base.Audit.Record("journal-torn", a.name, string(a.config.State), cats.ReasonNone,
 			fmt.Sprintf("%d octets left out: %s", report.Torn, report.Why))
 	}
 	if report.OtherBoot {
@@ -78,7 +78,7 @@ func (a *App) takeOver(boot string, last journal.Contents) error {
 	a.stored = a.totals.Sum()
 	a.held.frames = make(map[uint64]frame)
 	cfg := core.Config{
-		Name: string(a.config.Name), BootID: boot, LayoutVersion: datapath.LayoutVersion, ReturnSID: a.config.ReturnSID,
+		Name: a.name, BootID: boot, LayoutVersion: datapath.LayoutVersion, ReturnSID: a.config.ReturnSID,
 		Capabilities: cats.Capabilities{Encapsulations: cats.EncapNone | cats.EncapSRv6, MaxSegments: datapath.MaxSegments},
 		Attachments:  a.config.coreAttachments(), Limits: a.config.Limits.core(),
 	}

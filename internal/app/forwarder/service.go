@@ -89,7 +89,7 @@ func (s *service) Announce(ctx context.Context, m *pb.AnnounceRequest) (*pb.Anno
 	a, err := decodeAnnouncement(m)
 	if err != nil {
 		s.app.base.Refusals.Inc(reasonOf(err))
-		s.app.base.Audit.Record("announce-refused", caller.String(), string(s.app.config.Name), reasonOf(err), err.Error())
+		s.app.base.Audit.Record("announce-refused", caller.String(), s.app.name, reasonOf(err), err.Error())
 		return nil, failed(err, err.Error())
 	}
 	a.By = caller.String()
@@ -153,7 +153,7 @@ func (a *App) counters() (*pb.GetCountersResponse, error) {
 		return nil, status.Error(codes.Internal, err.Error())
 	}
 	r := &pb.GetCountersResponse{
-		Forwarder: string(a.config.Name), ServiceRequests: a.totals.Requests, Held: counters.Held.Packets, Released: a.totals.Released,
+		Forwarder: a.name, ServiceRequests: a.totals.Requests, Held: counters.Held.Packets, Released: a.totals.Released,
 		Bindings: uint64(len(a.system.halves.placed)), Capacity: uint64(a.config.Bindings),
 	}
 	for _, t := range treatments(&counters) {
