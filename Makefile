@@ -25,9 +25,9 @@ test: setup lint check-generated unit race fuzz simulate ## everything that CI c
 	@$(GO) run ./test/conformance -summary
 
 unit: build ## unit and end-to-end tests, recorded for `make conformance`
-	@mkdir -p $(RECORDS)
+	@rm -rf $(RECORDS) && mkdir -p $(RECORDS)
+	@git describe --always --abbrev=40 --dirty --match= > $(RECORDS)/commit
 	$(TOOL) gotestsum --format pkgname --jsonfile $(RECORDS)/unit.json -- -timeout 20m -p 2 ./...
-	@git rev-parse HEAD > $(RECORDS)/commit
 
 race: ## the packages with goroutines, under the race detector
 	@mkdir -p $(RECORDS)

@@ -149,31 +149,45 @@ func constraintMessage(hard cats.Bounds) *api.Constraints {
 // WriteExplanation writes a decision for a person: the resolution, every candidate with its rank or the filter that
 // removed it, the paths, and the packet at the four points of CP section 16.
 func WriteExplanation(w io.Writer, e *api.ExplainResponse) error {
-	r := e.GetResolution()
-	fmt.Fprintf(w, "service     %s, by %s", r.GetCsId(), r.GetBy())
-	if r.GetAddress() != nil {
-		fmt.Fprintf(w, " (%s)", serviceAddress(r.GetAddress()))
+	if r := e.GetResolution(); r.GetCsId() != "" {
+		fmt.Fprintf(w, "service     %s, by %s", r.GetCsId(), r.GetBy())
+		if r.GetAddress() != nil {
+			fmt.Fprintf(w, " (%s)", serviceAddress(r.GetAddress()))
+		}
+		fmt.Fprintf(w, ", tenant %s\n", r.GetTenant())
+		fmt.Fprintf(w, "policy      %s, band %s, version %s\n", strings.ToLower(enum(e.GetPolicy(), "SELECTION_POLICY_")), micros(e.GetBand()), e.GetPolicyVersion())
 	}
-	fmt.Fprintf(w, ", tenant %s\n", r.GetTenant())
-	fmt.Fprintf(w, "policy      %s, band %d, version %s\n", strings.ToLower(enum(e.GetPolicy(), "SELECTION_POLICY_")), e.GetBand(), e.GetPolicyVersion())
 	fmt.Fprintf(w, "generations catalogue %d, CST %d, NST %d, TEDB %d\n\n", e.GetCatalogueGeneration(), e.GetCstGeneration(), e.GetNstGeneration(), e.GetTedbGeneration())
+	if len(e.GetCandidates()) > 0 {
+		if err := writeCandidates(w, e.GetCandidates()); err != nil {
+			return err
+		}
+	}
+	if refusal := e.GetRefusal(); refusal != nil {
+		return writeRefusal(w, refusal)
+	}
+	return writeChosen(w, e.GetChosen())
+}
 
+func writeCandidates(w io.Writer, candidates []*api.Candidate) error {
 	t := &table{columns: []string{"RANK", "CSCI-ID", "EGRESS", "REAL DELAY", "COMPUTING", "NETWORK", "GAS", "EFFECTIVE", "HEALTH", "REPORT AGE", "PATH AGE", "WHY"}}
-	for _, c := range e.GetCandidates() {
+	for _, c := range candidates {
 		t.add(candidateCells(c)...)
 	}
 	if err := t.write(w, true); err != nil {
 		return err
 	}
-	if refusal := e.GetRefusal(); refusal != nil {
-		fmt.Fprintf(w, "\nrefused     %s", reason(refusal.GetReason()))
-		if refusal.GetStage() != "" {
-			fmt.Fprintf(w, " at stage %s", refusal.GetStage())
-		}
-		_, err := fmt.Fprintf(w, ": %s\n", refusal.GetDetail())
-		return err
+	_, err := fmt.Fprintln(w)
+	return err
+}
+
+func writeRefusal(w io.Writer, refusal *api.Refusal) error {
+	at := ""
+	if refusal.GetStage() != "" {
+		at = " at stage " + refusal.GetStage()
 	}
-	return writeChosen(w, e.GetChosen())
+	_, err := fmt.Fprintf(w, "refused     %s%s: %s\n", reason(refusal.GetReason()), at, refusal.GetDetail())
+	return err
 }
 
 func candidateCells(c *api.Candidate) []any {
@@ -200,7 +214,7 @@ func candidateCells(c *api.Candidate) []any {
 }
 
 func writeChosen(w io.Writer, c *api.Chosen) error {
-	fmt.Fprintf(w, "\nchosen      %s at %s by %s, %d slot(s)\n", c.GetCsciId(), locator(c.GetLocator()), c.GetEgress(), c.GetSlots())
+	fmt.Fprintf(w, "chosen      %s at %s by %s, %d slot(s)\n", c.GetCsciId(), locator(c.GetLocator()), c.GetEgress(), c.GetSlots())
 	writePath(w, "path", c.GetForward(), c.GetForwardMetrics())
 	writePath(w, "return", c.GetReverse(), c.GetReverseMetrics())
 	for _, p := range []struct {

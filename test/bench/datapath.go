@@ -4,17 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
-	"os"
 	"runtime"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/margay-net/margay/cats"
-	"github.com/margay-net/margay/internal/datapath"
-	"github.com/margay-net/margay/internal/lab/capture"
 	"github.com/margay-net/margay/internal/lab/namespace"
 )
 

@@ -1,5 +1,18 @@
 package main
 
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/margay-net/margay/cats"
+	"github.com/margay-net/margay/internal/datapath"
+	"github.com/margay-net/margay/internal/lab/capture"
+	"github.com/margay-net/margay/internal/lab/namespace"
+)
+
 // Addresses of the example (CP section 14) that both ingresses use.
 var (
 	ingressSource = netip.MustParseAddr("2001:db8:0:1::1")
@@ -187,4 +200,3 @@ func (i *ingress) loop() (*loop, error) {
 	}
 	return newLoop(frame, i.before, i.behind, length)
 }
-

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -88,12 +89,12 @@ func load(folder string, notes io.Writer) (map[string][]string, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	head, err := exec.Command("git", "rev-parse", "HEAD").Output()
+	head, err := exec.Command("git", "describe", "--always", "--abbrev=40", "--dirty", "--match=").Output()
 	if err != nil {
-		return nil, fmt.Errorf("git rev-parse HEAD: %w", err)
+		return nil, fmt.Errorf("git describe: %w", err)
 	}
 	if string(commit) != string(head) {
-		fmt.Fprintf(notes, "conformance: the test record is of %.12s, this is %.12s; run make test\n", commit, head)
+		fmt.Fprintf(notes, "conformance: the test record is of %s, this is %s; run make test\n", bytes.TrimSpace(commit), bytes.TrimSpace(head))
 		return nil, nil
 	}
 	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
@@ -115,7 +116,7 @@ func load(folder string, notes io.Writer) (map[string][]string, error) {
 	return proofs(results), nil
 }
 
-// namedID finds requirement IDs in test names; go test writes spaces as underscores. ":" ends the list of IDs.
+// namedID finds requirement IDs in test names; go test writes spaces as underscores.
 var namedID = regexp.MustCompile(`(?:CP|SM)-[0-9.]+-[0-9]+`)
 
 // collect adds each test that names a requirement, with whether it passed; a failure anywhere counts.
