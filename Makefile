@@ -9,7 +9,11 @@ FUZZTIME ?= 5s
 DAEMONS  := margay margay-sci margay-csma margay-cnma margay-cps margay-forwarder
 export CGO_ENABLED = 0
 
-.PHONY: setup build demo test unit race fuzz lint generate check-generated bench conformance simulate clean
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test unit race fuzz lint generate check-generated bench conformance simulate clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## packages of the build's checks and of the tests' peers
 	tools/setup.sh
@@ -58,5 +62,5 @@ bench: build ## measurements into bench/results.json; BENCH=datapath,firstpacket
 conformance: ## one line per requirement, from the record of the last `make test` on this commit
 	@$(GO) run ./test/conformance
 
-clean:
+clean: ## remove what build and test made
 	rm -rf build

@@ -4,7 +4,6 @@
 
 #include "binding.h"
 
-#define SRH_TYPE 4
 #define ECN_MASK 3
 #define ECN_CE 3
 #define ECN_ECT1 1
@@ -112,6 +111,17 @@ static __always_inline int end_encapsulation(struct xdp_md *ctx, struct packet *
 	if (!p->version || p->shape == SHAPE_BROKEN || p->length > payload)
 		return -1;
 	return merge_ecn(ctx, p, outer_class);
+}
+
+/* Tells whether the target is of the SID space of the SR domain. */
+static __always_inline int is_in_domain(const struct packet *p)
+{
+	struct domain_key key = {
+		.prefix_length = 128,
+		.target = p->key.target,
+	};
+
+	return bpf_map_lookup_elem(&domain, &key) != 0;
 }
 
 /* Tells whether the packet is for the instance that the segment stands for. */

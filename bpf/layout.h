@@ -132,7 +132,8 @@ enum sid_kind {
 	SID_RETURN,
 };
 
-/* sids: local segment → behaviour; locators: (address, port, protocol) → next hop of the instance. */
+/* sids: local segment → behaviour; locators: (address, port, protocol) → next hop of the instance; hosts: address of
+ * locators → their protocols, bit n for protocol n. */
 struct sid {
 	__u32 kind;
 	__u32 next_hop;
@@ -155,6 +156,12 @@ struct block {
 	__be64 mask[2];
 	__u32 enabled;
 	__u32 pad;
+};
+
+/* domain: prefix of the SID space of the SR domain → 1. */
+struct domain_key {
+	__u32 prefix_length; /* that of target */
+	struct address target;
 };
 
 /* hold_down: a key → until when its misses are dropped, and why. */

@@ -37,6 +37,8 @@ MAP(paths, BPF_MAP_TYPE_ARRAY, 4096, __u32, struct path);
 MAP(next_hops, BPF_MAP_TYPE_ARRAY, 65536, __u32, struct next_hop);
 MAP(sids, BPF_MAP_TYPE_HASH, 16384, struct address, struct sid);
 MAP(locators, BPF_MAP_TYPE_HASH, 16384, struct locator_key, __u32);
+MAP(hosts, BPF_MAP_TYPE_HASH, 16384, struct address, __u32);
+TRIE(domain, 1024, struct domain_key, __u32);
 MAP(blocks, BPF_MAP_TYPE_ARRAY, 1, __u32, struct block);
 MAP(epochs, BPF_MAP_TYPE_HASH, 4096, __u32, struct epoch);
 MAP(state, BPF_MAP_TYPE_ARRAY, 1, __u32, struct incarnation);

@@ -19,24 +19,39 @@ const enum binding_flag *binding_flags __attribute__((unused));
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* An IPv6 packet to a segment of this forwarder, which only the network may send. */
+/* An IPv6 packet from the network, perhaps to a segment of this forwarder. */
 static __always_inline int to_segment(struct xdp_md *ctx, struct packet *p)
 {
 	const struct sid *sid = find_sid(p);
 
 	if (!sid)
 		return is_encapsulated(p) && is_in_local_block(p) ? drop(REASON_UNKNOWN_SID) : CONTINUE;
-	if (!(p->role & ROLE_CORE))
-		return drop(REASON_UNAUTHORIZED);
 	return process_segment(ctx, p, sid);
+}
+
+/* What comes in from outside the SR domain carries no segment routing header (RFC 8754 section 5.1), nor headers that
+ * one may be hidden behind. */
+static __always_inline int refuse_source_routed(const struct packet *p)
+{
+	if (p->source_routed)
+		return drop(REASON_UNAUTHORIZED);
+	return p->walked ? CONTINUE : drop(REASON_BAD_PACKET);
+}
+
+/* Nor is it for a segment of any node. A packet with a binding does not come here: that was to a service or a client. */
+static __always_inline int refuse_to_domain(const struct packet *p)
+{
+	if (is_in_domain(p) || find_sid(p) || (is_encapsulated(p) && is_in_local_block(p)))
+		return drop(REASON_UNAUTHORIZED);
+	return CONTINUE;
 }
 
 static __always_inline int forward(struct xdp_md *ctx, struct packet *p)
 {
 	int action;
 
-	if (p->version == 6 && (p->role & ROLE_CORE)) {
-		action = to_segment(ctx, p);
+	if (p->version == 6) {
+		action = p->role & ROLE_CORE ? to_segment(ctx, p) : refuse_source_routed(p);
 		if (action != CONTINUE)
 			return action;
 	}
@@ -52,7 +67,7 @@ static __always_inline int forward(struct xdp_md *ctx, struct packet *p)
 	}
 	if (p->role & ROLE_CORE)
 		return from_core(ctx, p);
-	return p->version == 6 ? to_segment(ctx, p) : CONTINUE;
+	return p->version == 6 ? refuse_to_domain(p) : CONTINUE;
 }
 
 SEC("xdp")

@@ -16,6 +16,7 @@
 #include "layout.h"
 
 #define MAX_EXTENSION_HEADERS 6
+#define SRH_TYPE 4
 #define MAX_OFFSET 0x3fff
 #define MAX_PACKET (MAX_OFFSET - ETH_HLEN - 8) /* the longest IP packet that is looked at, behind two VLAN tags */
 #define TCP_FIN 0x01
@@ -33,7 +34,7 @@ enum shape {
 
 /* What is known of the packet at hand. Offsets are from the start of the frame. */
 struct packet {
-	struct binding_key key;
+	struct binding_key key; /* protocol 0: it cannot be known */
 	__u32 l3;     /* offset of the IP header */
 	__u32 l4;     /* offset of the TCP or UDP header */
 	__u32 length; /* of the IP packet, its header included */
@@ -41,6 +42,9 @@ struct packet {
 	__u8 version; /* 4, 6; 0: not IP */
 	__u8 shape;
 	__u8 next;          /* IPv6: the first next-header value */
+	__u8 walked;        /* IPv6: the extension headers could be read to their end */
+	__u8 source_routed; /* IPv6: among them is a segment routing header */
+	__u8 has_ports;     /* the key has the ports, also where the shape is broken */
 	__u8 tcp_flags;     /* TCP: the flags octet */
 	__u8 traffic_class; /* of the IP header */
 	__u8 hop_limit;
@@ -99,16 +103,16 @@ static __always_inline int is_initial_syn(const struct packet *p)
 }
 
 /* Reads the transport header at l4 of a packet whose network header is sound. */
-static __always_inline void parse_transport(struct xdp_md *ctx, struct packet *p, __u8 protocol)
+static __always_inline void parse_transport(struct xdp_md *ctx, struct packet *p)
 {
 	void *header = octet(ctx, p->l4), *end = frame_end(ctx);
 	__u32 l4 = p->l4, room;
+	__u8 protocol = p->key.protocol;
 	__be16 *ports = header;
 
 	p->shape = SHAPE_OTHER;
 	if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP)
 		return;
-	p->key.protocol = protocol;
 	p->shape = SHAPE_BROKEN;
 	if (l4 > MAX_OFFSET || p->l3 + p->length < l4)
 		return;
@@ -117,6 +121,7 @@ static __always_inline void parse_transport(struct xdp_md *ctx, struct packet *p
 		return;
 	p->key.source_port = ports[0];
 	p->key.target_port = ports[1];
+	p->has_ports = 1;
 	if (protocol == IPPROTO_TCP) {
 		struct tcphdr *tcp = header;
 
@@ -148,58 +153,80 @@ static __always_inline void parse_ipv4(struct xdp_md *ctx, struct packet *p)
 	p->version = 4;
 	map_ipv4(&p->key.source, ip->saddr);
 	map_ipv4(&p->key.target, ip->daddr);
+	p->key.protocol = ip->protocol;
 	p->traffic_class = ip->tos;
 	p->hop_limit = ip->ttl;
 	p->length = bpf_ntohs(ip->tot_len);
 	p->shape = SHAPE_BROKEN;
 	header = ip->ihl * 4;
-	if (header < sizeof(*ip) || p->length < header || !is_whole(ctx, p))
+	if (header < sizeof(*ip) || p->length < header)
 		return;
 	fragment = bpf_ntohs(ip->frag_off) & IPV4_MORE_OR_OFFSET;
 	if (fragment & IPV4_OFFSET)
 		return;
 	p->l4 = p->l3 + header;
-	parse_transport(ctx, p, ip->protocol);
-	if (fragment)
+	parse_transport(ctx, p);
+	if (fragment || !is_whole(ctx, p))
 		p->shape = SHAPE_BROKEN;
 }
 
-/* Walks over the extension headers; gives the protocol behind them, with its offset in l4, or -1 if it cannot be known.
- * A fragment header sets *fragment to 1, or 2 where the transport header is in another fragment. */
-static __always_inline int walk_extension_headers(struct xdp_md *ctx, struct packet *p, int *fragment)
+static __always_inline int is_extension_header(__u8 next)
+{
+	return next == IPPROTO_HOPOPTS || next == IPPROTO_ROUTING || next == IPPROTO_FRAGMENT || next == IPPROTO_DSTOPTS ||
+		   next == IPPROTO_AH;
+}
+
+/* Walks over the extension headers; gives the protocol behind them, with its offset in l4, or 0 if it cannot be known. A
+ * fragment header sets *fragment to 1, or 2 where the transport header is in another fragment. What is behind an
+ * authentication header must not be changed: that header is the protocol then, but the walk goes on. */
+static __always_inline __u8 walk_extension_headers(struct xdp_md *ctx, struct packet *p, int *fragment)
 {
 	void *end = frame_end(ctx);
 	__u32 offset = p->l3 + sizeof(struct ipv6hdr), limit = p->l3 + p->length;
-	__u8 next = p->next;
+	__u8 next = p->next, on_the_way = 0, authenticated = 0;
 
 #pragma unroll
 	for (int i = 0; i <= MAX_EXTENSION_HEADERS; i++) {
 		__u8 *header = octet(ctx, offset);
 
 		p->l4 = offset;
-		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_DSTOPTS && next != IPPROTO_FRAGMENT)
-			return next;
+		if (!is_extension_header(next)) {
+			p->walked = 1;
+			if (on_the_way)
+				return 0; /* the destination is not the last */
+			return authenticated ? IPPROTO_AH : next;
+		}
 		if (i == MAX_EXTENSION_HEADERS || offset > MAX_OFFSET || offset + 8 > limit || header + 8 > (__u8 *)end)
-			return -1;
-		if (next == IPPROTO_ROUTING && header[3] != 0)
-			return -1; /* this destination is not the last */
+			return 0;
+		if (next == IPPROTO_ROUTING) {
+			p->source_routed |= header[2] == SRH_TYPE;
+			on_the_way |= header[3] != 0;
+		}
+		if (next == IPPROTO_FRAGMENT && (header[2] | (header[3] & 0xf8))) {
+			*fragment = 2;
+			p->walked = 1;
+			return is_extension_header(header[0]) ? 0 : header[0];
+		}
 		if (next == IPPROTO_FRAGMENT) {
-			*fragment = (header[2] | (header[3] & 0xf8)) ? 2 : 1;
+			*fragment = 1;
 			offset += 8;
+		} else if (next == IPPROTO_AH) {
+			authenticated = 1;
+			offset += (header[1] + 2) * 4;
 		} else {
 			offset += (header[1] + 1) * 8;
 		}
 		if (offset > limit)
-			return -1;
+			return 0;
 		next = header[0];
 	}
-	return -1;
+	return 0;
 }
 
 static __always_inline void parse_ipv6(struct xdp_md *ctx, struct packet *p)
 {
 	struct ipv6hdr *ip = octet(ctx, p->l3);
-	int protocol, fragment = 0;
+	int fragment = 0;
 
 	if ((void *)(ip + 1) > frame_end(ctx) || ip->version != 6)
 		return;
@@ -213,13 +240,11 @@ static __always_inline void parse_ipv6(struct xdp_md *ctx, struct packet *p)
 	p->next = ip->nexthdr;
 	p->length = sizeof(*ip) + bpf_ntohs(ip->payload_len);
 	p->shape = SHAPE_BROKEN;
-	if (!is_whole(ctx, p))
+	p->key.protocol = walk_extension_headers(ctx, p, &fragment);
+	if (!p->key.protocol || fragment == 2)
 		return;
-	protocol = walk_extension_headers(ctx, p, &fragment);
-	if (protocol < 0 || fragment == 2)
-		return;
-	parse_transport(ctx, p, protocol);
-	if (fragment)
+	parse_transport(ctx, p);
+	if (fragment || !is_whole(ctx, p))
 		p->shape = SHAPE_BROKEN;
 }
 

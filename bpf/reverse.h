@@ -17,7 +17,21 @@ static __always_inline const __u32 *find_locator(const struct packet *p, const s
 	return bpf_map_lookup_elem(&locators, &key);
 }
 
-/* A packet from an instance: to the owner of its binding; dropped if it comes from a locator and has none. */
+/* Tells whether the packet comes from a locator, or could: where its port cannot be read, as in a fragment behind the
+ * first, address and protocol decide. Of other ports and protocols it is the host's own. */
+static __always_inline int may_be_from_locator(const struct packet *p)
+{
+	const __u32 *protocols;
+
+	if (p->has_ports)
+		return find_locator(p, &p->key.source, p->key.source_port) != 0;
+	protocols = bpf_map_lookup_elem(&hosts, &p->key.source);
+	if (!protocols || !p->key.protocol)
+		return protocols != 0;
+	return p->key.protocol < 32 && (*protocols >> p->key.protocol & 1);
+}
+
+/* A packet from an instance: to the owner of its binding; dropped if it may come from a locator and has none. */
 static __always_inline int from_instance(struct xdp_md *ctx, struct packet *p)
 {
 	struct binding *b;
@@ -30,7 +44,7 @@ static __always_inline int from_instance(struct xdp_md *ctx, struct packet *p)
 		if (b)
 			return restore_source(ctx, p, b);
 	}
-	if (!p->version || !find_locator(p, &p->key.source, p->key.source_port))
+	if (!may_be_from_locator(p))
 		return CONTINUE;
 	return drop(p->shape == SHAPE_FLOW ? REASON_NO_BINDING : REASON_BAD_PACKET);
 }

@@ -64,18 +64,6 @@ func (t Transaction) IsZero() bool { return t == Transaction{} }
 // String gives the 32 hexadecimal digits of t.
 func (t Transaction) String() string { return hex.EncodeToString(t[:]) }
 
-// ParseTransaction reads what String wrote.
-func ParseTransaction(s string) (Transaction, error) {
-	var t Transaction
-	if len(s) != 2*len(t) {
-		return t, fmt.Errorf("transaction %q: need %d hexadecimal digits, have %d octets", s, 2*len(t), len(s))
-	}
-	if _, err := hex.Decode(t[:], []byte(s)); err != nil {
-		return Transaction{}, fmt.Errorf("transaction %q: %w", s, err)
-	}
-	return t, nil
-}
-
 // Shard numbers the part of the domain that one C-PS core owns.
 type Shard uint32
 
@@ -99,6 +87,17 @@ func (e Epoch) Compare(o Epoch) int {
 
 // String gives "term.counter".
 func (e Epoch) String() string { return fmt.Sprintf("%d.%d", e.Term, e.Counter) }
+
+// Fence says that whoever owns a shard by the local store may decide nothing: a forwarder has obeyed an owner that it does
+// not come after, so that the store is not the one that last owned the shard. It stands until a person recovers the shard
+// (CP section 13.2). The zero Fence: there is none.
+type Fence struct {
+	Highest   Epoch  // that a forwarder has obeyed
+	Forwarder string // its name
+}
+
+// IsZero tells whether there is no fence.
+func (f Fence) IsZero() bool { return f == Fence{} }
 
 // Instant is a point on a process's monotonic clock in nanoseconds, anchored at start to the Unix epoch: differences
 // are monotonic, absolute values are within the clock error at start.

@@ -175,17 +175,19 @@ const (
 	BindingCounters // a periodic report only
 )
 
-// BindingStatus is a forwarder's report on one binding (CP section 7, Table 2).
+// BindingStatus is a forwarder's report on one half of a binding (CP section 7, Table 2). The half is named since a
+// forwarder can be ingress and egress of one flow.
 type BindingStatus struct {
 	Transaction Transaction
 	Forwarder   string // equals the certificate's name
+	Half        Half
 	Version     uint32
 	Result      BindingResult
 	Reason      Reason // of refusal, ending or removal
 	Detail      string // for a person
 	Forward     Usage
 	Reverse     Usage
-	PathUp      bool
+	PathUp      bool                    // the path that this half is the head of can be used
 	Expires     Optional[time.Duration] // until it ends by idle or hard lifetime if no packet comes; absent: not known here
 }
 
@@ -212,25 +214,54 @@ type Delivery struct {
 	SID     netip.Addr
 }
 
-// Provision is everything static that the C-PS tells a forwarder; it replaces the previous one as a whole.
+// Provision is everything static that one shard's C-PS core tells a forwarder; it replaces the previous one of its shard
+// as a whole, and leaves those of other shards.
 type Provision struct {
-	Generation uint64
+	Generation uint64 // grows with each change by one owner of the shard
 	Shard      Shard
 	Epoch      Epoch
 	Services   []ServiceRule
 	Deliveries []Delivery
 }
 
+// LayoutVersion numbers the layout of a forwarder's pinned maps. It grows whenever a key or value of them changes. An
+// agent refuses pins of another layout, and a C-PS a forwarder of another one: what a binding holds has to fit the maps.
+const LayoutVersion = 1
+
 // ForwarderHello opens a forwarder's session with the C-PS.
 type ForwarderHello struct {
 	Name          string // equals the certificate's name
 	BootID        string // kernel boot; pinned state never outlives it
-	LayoutVersion uint32 // of the pinned maps
+	LayoutVersion uint32 // of the pinned maps; see LayoutVersion
 	Capabilities  Capabilities
 	ReturnSID     netip.Addr // segment that ends return paths here; the zero Addr if this forwarder is no ingress
 	Attachments   []ClientAttachment
-	Highest       Epoch // highest epoch seen for the shard
-	Bindings      []Binding
+	Highest       []ShardEpoch  // highest epoch seen of each shard that ever commanded here, each shard once
+	Bindings      []HeldBinding // every half that is held, of every shard, each once
+}
+
+// Obeyed gives the highest epoch of a shard that the forwarder has seen; the zero Epoch: none.
+func (h *ForwarderHello) Obeyed(shard Shard) Epoch {
+	for _, s := range h.Highest {
+		if s.Shard == shard {
+			return s.Epoch
+		}
+	}
+	return Epoch{}
+}
+
+// ShardEpoch is the ownership of one shard.
+type ShardEpoch struct {
+	Shard Shard
+	Epoch Epoch
+}
+
+// HeldBinding is one half of a binding as a forwarder holds it.
+type HeldBinding struct {
+	Half    Half
+	State   FlowState // Active or Draining
+	Reason  Reason    // why it is Draining
+	Binding Binding   // the version that is in force, or is being put in force for the first time
 }
 
 // ClientAttachment is a provisioned place where clients come in (CP section 1.2).

@@ -1,6 +1,9 @@
 package cats
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Reason is one of the closed list of reasons that API, logs, metrics and events share. It is an error, so that code
 // wraps it with context and maps it once at its edge with errors.As.
@@ -84,6 +87,15 @@ func (r Reason) String() string {
 
 // Error makes a Reason an error.
 func (r Reason) Error() string { return r.String() }
+
+// ReasonOf gives the reason that err wraps; ReasonNone where it wraps none.
+func ReasonOf(err error) Reason {
+	var r Reason
+	if errors.As(err, &r) {
+		return r
+	}
+	return ReasonNone
+}
 
 // ParseReason reads what String wrote.
 func ParseReason(s string) (Reason, error) {

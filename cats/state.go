@@ -76,15 +76,6 @@ func name[T ~uint8](names []string, v T) string {
 	return fmt.Sprintf("invalid(%d)", v)
 }
 
-func parse[T ~uint8](what string, names []string, s string) (T, error) {
-	for i, n := range names {
-		if n == s {
-			return T(i), nil
-		}
-	}
-	return 0, fmt.Errorf("%s %q: need one of %v", what, s, names)
-}
-
 // String gives the name that the drafts use.
 func (h Health) String() string { return name(healthNames, h) }
 
@@ -99,6 +90,3 @@ func (s FlowState) String() string { return name(flowStateNames, s) }
 
 // String gives HELD or RETAINED.
 func (d Disposition) String() string { return name(dispositionNames, d) }
-
-// ParseHealth reads what Health.String wrote.
-func ParseHealth(s string) (Health, error) { return parse[Health]("health", healthNames, s) }

@@ -64,10 +64,11 @@ func (b *SteeringBatch) IsEmpty() bool {
 	return b.Provision == nil && len(b.Removes)+len(b.Drains)+len(b.Installs)+len(b.Refusals) == 0
 }
 
-// Provisioned is a forwarder's acknowledgement of a Provision. Deliveries lists the SIDs whose delivery rule is in
-// place; only these admit traffic (CP section 9).
+// Provisioned is a forwarder's acknowledgement of a Provision. Deliveries lists the contact instances of that Provision
+// whose delivery rule is in place; only these admit traffic (CP section 9).
 type Provisioned struct {
 	Forwarder  string
+	Shard      Shard
 	Generation uint64
 	Deliveries []CSCIID
 	Reason     Reason // why the whole was refused; ReasonNone: applied
@@ -77,12 +78,12 @@ type Provisioned struct {
 // ForwarderBatch is one message of a forwarder to the C-PS. Hello is set in the first of a session, and only there.
 type ForwarderBatch struct {
 	Hello       *ForwarderHello
-	Provisioned *Provisioned
+	Provisioned []Provisioned // each shard at most once
 	Statuses    []BindingStatus
 	Requests    []ServiceRequest
 }
 
 // IsEmpty tells whether there is nothing to send.
 func (b *ForwarderBatch) IsEmpty() bool {
-	return b.Hello == nil && b.Provisioned == nil && len(b.Statuses)+len(b.Requests) == 0
+	return b.Hello == nil && len(b.Provisioned)+len(b.Statuses)+len(b.Requests) == 0
 }

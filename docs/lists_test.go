@@ -77,7 +77,7 @@ func TestConditions(t *testing.T) {
 func TestAuditEvents(t *testing.T) {
 	source := code(t, "../internal/app", "../internal/trust", "../internal/forwarder", "../internal/cps", "../internal/observe/audit")
 	same(t, "audit event", first(rows(section(t, "# Audit log"))),
-		names(source, `(?:Event: |Record\(|\.refused\(|TornEvent = )"([a-z-]+)"`, "", ""))
+		names(source, `(?:Event: |Event = |Record\(|(?:RecordFrom|\.refused)\([^\n]*?, )"([a-z-]+)"`, "", ""))
 }
 
 func TestReasons(t *testing.T) {

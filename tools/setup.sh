@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 declare -A package=(
-  [clang]=clang [llvm-strip]=llvm [ip]=iproute2 [nft]=nftables [ethtool]=ethtool [tshark]=tshark [npm]=npm [gcc]=gcc
+  [clang]=clang [llvm-strip]=llvm [ip]=iproute2 [nft]=nftables [ethtool]=ethtool [curl]=curl [tshark]=tshark [npm]=npm [gcc]=gcc
 )
 missing=()
 for program in "${!package[@]}"; do

@@ -487,13 +487,15 @@ func (x *Reverse) GetPath() *Path {
 	return nil
 }
 
-// A forwarder's report on one binding (CP section 7, Table 2).
+// A forwarder's report on one half of a binding (CP section 7, Table 2).
 type BindingStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Of the binding, 16 octets.
 	Transaction []byte `protobuf:"bytes,1,opt,name=transaction,proto3" json:"transaction,omitempty"`
 	// Name of the forwarder; equals the certificate's.
 	Forwarder string `protobuf:"bytes,2,opt,name=forwarder,proto3" json:"forwarder,omitempty"`
+	// Which half: a forwarder can be ingress and egress of one flow.
+	Half Half `protobuf:"varint,11,opt,name=half,proto3,enum=margay.v1alpha1.Half" json:"half,omitempty"`
 	// Version of the binding that it speaks of.
 	Version uint32 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
 	// The outcome.
@@ -506,7 +508,7 @@ type BindingStatus struct {
 	Forward *Usage `protobuf:"bytes,7,opt,name=forward,proto3" json:"forward,omitempty"`
 	// Counters of the reverse direction.
 	Reverse *Usage `protobuf:"bytes,8,opt,name=reverse,proto3" json:"reverse,omitempty"`
-	// True: the path that this forwarder is the head of can be used.
+	// True: the path that this half is the head of can be used.
 	PathUp bool `protobuf:"varint,9,opt,name=path_up,json=pathUp,proto3" json:"path_up,omitempty"`
 	// Time until it ends by idle or hard lifetime if nothing more comes, ms; absent: not known here.
 	ExpiresMs     *uint64 `protobuf:"varint,10,opt,name=expires_ms,json=expiresMs,proto3,oneof" json:"expires_ms,omitempty"`
@@ -556,6 +558,13 @@ func (x *BindingStatus) GetForwarder() string {
 		return x.Forwarder
 	}
 	return ""
+}
+
+func (x *BindingStatus) GetHalf() Half {
+	if x != nil {
+		return x.Half
+	}
+	return Half_HALF_UNSPECIFIED
 }
 
 func (x *BindingStatus) GetVersion() uint32 {
@@ -614,10 +623,11 @@ func (x *BindingStatus) GetExpiresMs() uint64 {
 	return 0
 }
 
-// Everything static that the C-PS tells a forwarder; it replaces the previous one as a whole (CP section 9).
+// Everything static that one shard's C-PS core tells a forwarder; it replaces the previous one of its shard as a whole, and
+// leaves those of other shards (CP section 9).
 type Provision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Grows with each change.
+	// Grows with each change by one owner of the shard.
 	Generation uint64 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
 	// Part of the domain whose C-PS core sends it.
 	Shard uint32 `protobuf:"varint,2,opt,name=shard,proto3" json:"shard,omitempty"`
@@ -847,9 +857,11 @@ type Provisioned struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the forwarder; equals the certificate's.
 	Forwarder string `protobuf:"bytes,1,opt,name=forwarder,proto3" json:"forwarder,omitempty"`
+	// Shard of the Provision.
+	Shard uint32 `protobuf:"varint,6,opt,name=shard,proto3" json:"shard,omitempty"`
 	// Generation of the Provision.
 	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
-	// Contact instances whose delivery rule is in place; only these admit traffic. At most 16,384.
+	// Contact instances of the Provision whose delivery rule is in place; only these admit traffic. At most 16,384.
 	Deliveries []string `protobuf:"bytes,3,rep,name=deliveries,proto3" json:"deliveries,omitempty"`
 	// Why it was refused as a whole; REASON_UNSPECIFIED: applied.
 	Reason Reason `protobuf:"varint,4,opt,name=reason,proto3,enum=margay.v1alpha1.Reason" json:"reason,omitempty"`
@@ -896,6 +908,13 @@ func (x *Provisioned) GetForwarder() string {
 	return ""
 }
 
+func (x *Provisioned) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
 func (x *Provisioned) GetGeneration() uint64 {
 	if x != nil {
 		return x.Generation
@@ -940,10 +959,10 @@ type ForwarderHello struct {
 	ReturnSid []byte `protobuf:"bytes,5,opt,name=return_sid,json=returnSid,proto3" json:"return_sid,omitempty"`
 	// Where clients come in, at most 4,096.
 	Attachments []*Attachment `protobuf:"bytes,6,rep,name=attachments,proto3" json:"attachments,omitempty"`
-	// Highest ownership epoch seen.
-	Highest *Epoch `protobuf:"bytes,7,opt,name=highest,proto3" json:"highest,omitempty"`
-	// Every binding record that it holds, at most 1,024 in one message.
-	Bindings []*Binding `protobuf:"bytes,8,rep,name=bindings,proto3" json:"bindings,omitempty"`
+	// Highest ownership epoch seen of each shard that ever commanded here, at most 4,096, each shard once.
+	Highest []*ShardEpoch `protobuf:"bytes,7,rep,name=highest,proto3" json:"highest,omitempty"`
+	// Every half of a binding that it holds, of every shard, each (transaction, half) once; at most 1,024 in one message.
+	Bindings []*HeldBinding `protobuf:"bytes,8,rep,name=bindings,proto3" json:"bindings,omitempty"`
 	// True: further bindings follow in the next message.
 	More          bool `protobuf:"varint,9,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1022,14 +1041,14 @@ func (x *ForwarderHello) GetAttachments() []*Attachment {
 	return nil
 }
 
-func (x *ForwarderHello) GetHighest() *Epoch {
+func (x *ForwarderHello) GetHighest() []*ShardEpoch {
 	if x != nil {
 		return x.Highest
 	}
 	return nil
 }
 
-func (x *ForwarderHello) GetBindings() []*Binding {
+func (x *ForwarderHello) GetBindings() []*HeldBinding {
 	if x != nil {
 		return x.Bindings
 	}
@@ -1041,6 +1060,134 @@ func (x *ForwarderHello) GetMore() bool {
 		return x.More
 	}
 	return false
+}
+
+// The ownership of one shard.
+type ShardEpoch struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Part of the domain that one C-PS core owns.
+	Shard uint32 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	// Its ownership.
+	Epoch         *Epoch `protobuf:"bytes,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShardEpoch) Reset() {
+	*x = ShardEpoch{}
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShardEpoch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShardEpoch) ProtoMessage() {}
+
+func (x *ShardEpoch) ProtoReflect() protoreflect.Message {
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShardEpoch.ProtoReflect.Descriptor instead.
+func (*ShardEpoch) Descriptor() ([]byte, []int) {
+	return file_margay_v1alpha1_binding_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ShardEpoch) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *ShardEpoch) GetEpoch() *Epoch {
+	if x != nil {
+		return x.Epoch
+	}
+	return nil
+}
+
+// One half of a binding as a forwarder holds it.
+type HeldBinding struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Which half.
+	Half Half `protobuf:"varint,1,opt,name=half,proto3,enum=margay.v1alpha1.Half" json:"half,omitempty"`
+	// FLOW_STATE_ACTIVE or FLOW_STATE_DRAINING.
+	State FlowState `protobuf:"varint,2,opt,name=state,proto3,enum=margay.v1alpha1.FlowState" json:"state,omitempty"`
+	// Why it is draining; REASON_UNSPECIFIED where it is not, and where nothing was given as the reason.
+	Reason Reason `protobuf:"varint,3,opt,name=reason,proto3,enum=margay.v1alpha1.Reason" json:"reason,omitempty"`
+	// The whole binding, in the version that is in force or is being put in force for the first time.
+	Binding       *Binding `protobuf:"bytes,4,opt,name=binding,proto3" json:"binding,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HeldBinding) Reset() {
+	*x = HeldBinding{}
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HeldBinding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HeldBinding) ProtoMessage() {}
+
+func (x *HeldBinding) ProtoReflect() protoreflect.Message {
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HeldBinding.ProtoReflect.Descriptor instead.
+func (*HeldBinding) Descriptor() ([]byte, []int) {
+	return file_margay_v1alpha1_binding_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *HeldBinding) GetHalf() Half {
+	if x != nil {
+		return x.Half
+	}
+	return Half_HALF_UNSPECIFIED
+}
+
+func (x *HeldBinding) GetState() FlowState {
+	if x != nil {
+		return x.State
+	}
+	return FlowState_FLOW_STATE_UNSPECIFIED
+}
+
+func (x *HeldBinding) GetReason() Reason {
+	if x != nil {
+		return x.Reason
+	}
+	return Reason_REASON_UNSPECIFIED
+}
+
+func (x *HeldBinding) GetBinding() *Binding {
+	if x != nil {
+		return x.Binding
+	}
+	return nil
 }
 
 // A client attachment as its forwarder knows it (CP section 1.2).
@@ -1056,7 +1203,7 @@ type Attachment struct {
 
 func (x *Attachment) Reset() {
 	*x = Attachment{}
-	mi := &file_margay_v1alpha1_binding_proto_msgTypes[9]
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1068,7 +1215,7 @@ func (x *Attachment) String() string {
 func (*Attachment) ProtoMessage() {}
 
 func (x *Attachment) ProtoReflect() protoreflect.Message {
-	mi := &file_margay_v1alpha1_binding_proto_msgTypes[9]
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1081,7 +1228,7 @@ func (x *Attachment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attachment.ProtoReflect.Descriptor instead.
 func (*Attachment) Descriptor() ([]byte, []int) {
-	return file_margay_v1alpha1_binding_proto_rawDescGZIP(), []int{9}
+	return file_margay_v1alpha1_binding_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Attachment) GetName() string {
@@ -1112,7 +1259,7 @@ type Install struct {
 
 func (x *Install) Reset() {
 	*x = Install{}
-	mi := &file_margay_v1alpha1_binding_proto_msgTypes[10]
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1124,7 +1271,7 @@ func (x *Install) String() string {
 func (*Install) ProtoMessage() {}
 
 func (x *Install) ProtoReflect() protoreflect.Message {
-	mi := &file_margay_v1alpha1_binding_proto_msgTypes[10]
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1137,7 +1284,7 @@ func (x *Install) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Install.ProtoReflect.Descriptor instead.
 func (*Install) Descriptor() ([]byte, []int) {
-	return file_margay_v1alpha1_binding_proto_rawDescGZIP(), []int{10}
+	return file_margay_v1alpha1_binding_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Install) GetHalf() Half {
@@ -1173,7 +1320,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_margay_v1alpha1_binding_proto_msgTypes[11]
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1185,7 +1332,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_margay_v1alpha1_binding_proto_msgTypes[11]
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1198,7 +1345,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_margay_v1alpha1_binding_proto_rawDescGZIP(), []int{11}
+	return file_margay_v1alpha1_binding_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Drain) GetTransaction() []byte {
@@ -1255,7 +1402,7 @@ type Remove struct {
 
 func (x *Remove) Reset() {
 	*x = Remove{}
-	mi := &file_margay_v1alpha1_binding_proto_msgTypes[12]
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1267,7 +1414,7 @@ func (x *Remove) String() string {
 func (*Remove) ProtoMessage() {}
 
 func (x *Remove) ProtoReflect() protoreflect.Message {
-	mi := &file_margay_v1alpha1_binding_proto_msgTypes[12]
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1280,7 +1427,7 @@ func (x *Remove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Remove.ProtoReflect.Descriptor instead.
 func (*Remove) Descriptor() ([]byte, []int) {
-	return file_margay_v1alpha1_binding_proto_rawDescGZIP(), []int{12}
+	return file_margay_v1alpha1_binding_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Remove) GetTransaction() []byte {
@@ -1339,7 +1486,7 @@ type Refuse struct {
 
 func (x *Refuse) Reset() {
 	*x = Refuse{}
-	mi := &file_margay_v1alpha1_binding_proto_msgTypes[13]
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1351,7 +1498,7 @@ func (x *Refuse) String() string {
 func (*Refuse) ProtoMessage() {}
 
 func (x *Refuse) ProtoReflect() protoreflect.Message {
-	mi := &file_margay_v1alpha1_binding_proto_msgTypes[13]
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1364,7 +1511,7 @@ func (x *Refuse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refuse.ProtoReflect.Descriptor instead.
 func (*Refuse) Descriptor() ([]byte, []int) {
-	return file_margay_v1alpha1_binding_proto_rawDescGZIP(), []int{13}
+	return file_margay_v1alpha1_binding_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Refuse) GetTransaction() []byte {
@@ -1444,10 +1591,11 @@ const file_margay_v1alpha1_binding_proto_rawDesc = "" +
 	"\aservice\x18\x01 \x01(\v2\x16.margay.v1alpha1.TupleR\aservice\x12.\n" +
 	"\x06client\x18\x02 \x01(\v2\x16.margay.v1alpha1.TupleR\x06client\x123\n" +
 	"\arestore\x18\x03 \x01(\v2\x19.margay.v1alpha1.EndpointR\arestore\x12)\n" +
-	"\x04path\x18\x04 \x01(\v2\x15.margay.v1alpha1.PathR\x04path\"\x9a\x03\n" +
+	"\x04path\x18\x04 \x01(\v2\x15.margay.v1alpha1.PathR\x04path\"\xc5\x03\n" +
 	"\rBindingStatus\x12 \n" +
 	"\vtransaction\x18\x01 \x01(\fR\vtransaction\x12\x1c\n" +
-	"\tforwarder\x18\x02 \x01(\tR\tforwarder\x12\x18\n" +
+	"\tforwarder\x18\x02 \x01(\tR\tforwarder\x12)\n" +
+	"\x04half\x18\v \x01(\x0e2\x15.margay.v1alpha1.HalfR\x04half\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\rR\aversion\x126\n" +
 	"\x06result\x18\x04 \x01(\x0e2\x1e.margay.v1alpha1.BindingResultR\x06result\x12/\n" +
 	"\x06reason\x18\x05 \x01(\x0e2\x17.margay.v1alpha1.ReasonR\x06reason\x12\x16\n" +
@@ -1478,9 +1626,10 @@ const file_margay_v1alpha1_binding_proto_rawDesc = "" +
 	"\bDelivery\x12\x17\n" +
 	"\acsci_id\x18\x01 \x01(\tR\x06csciId\x122\n" +
 	"\alocator\x18\x02 \x01(\v2\x18.margay.v1alpha1.LocatorR\alocator\x12\x10\n" +
-	"\x03sid\x18\x03 \x01(\fR\x03sid\"\xb4\x01\n" +
+	"\x03sid\x18\x03 \x01(\fR\x03sid\"\xca\x01\n" +
 	"\vProvisioned\x12\x1c\n" +
-	"\tforwarder\x18\x01 \x01(\tR\tforwarder\x12\x1e\n" +
+	"\tforwarder\x18\x01 \x01(\tR\tforwarder\x12\x14\n" +
+	"\x05shard\x18\x06 \x01(\rR\x05shard\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x1e\n" +
@@ -1488,7 +1637,7 @@ const file_margay_v1alpha1_binding_proto_rawDesc = "" +
 	"deliveries\x18\x03 \x03(\tR\n" +
 	"deliveries\x12/\n" +
 	"\x06reason\x18\x04 \x01(\x0e2\x17.margay.v1alpha1.ReasonR\x06reason\x12\x16\n" +
-	"\x06detail\x18\x05 \x01(\tR\x06detail\"\x81\x03\n" +
+	"\x06detail\x18\x05 \x01(\tR\x06detail\"\x8a\x03\n" +
 	"\x0eForwarderHello\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
 	"\aboot_id\x18\x02 \x01(\tR\x06bootId\x12%\n" +
@@ -1496,10 +1645,19 @@ const file_margay_v1alpha1_binding_proto_rawDesc = "" +
 	"\fcapabilities\x18\x04 \x01(\v2\x1d.margay.v1alpha1.CapabilitiesR\fcapabilities\x12\x1d\n" +
 	"\n" +
 	"return_sid\x18\x05 \x01(\fR\treturnSid\x12=\n" +
-	"\vattachments\x18\x06 \x03(\v2\x1b.margay.v1alpha1.AttachmentR\vattachments\x120\n" +
-	"\ahighest\x18\a \x01(\v2\x16.margay.v1alpha1.EpochR\ahighest\x124\n" +
-	"\bbindings\x18\b \x03(\v2\x18.margay.v1alpha1.BindingR\bbindings\x12\x12\n" +
-	"\x04more\x18\t \x01(\bR\x04more\"8\n" +
+	"\vattachments\x18\x06 \x03(\v2\x1b.margay.v1alpha1.AttachmentR\vattachments\x125\n" +
+	"\ahighest\x18\a \x03(\v2\x1b.margay.v1alpha1.ShardEpochR\ahighest\x128\n" +
+	"\bbindings\x18\b \x03(\v2\x1c.margay.v1alpha1.HeldBindingR\bbindings\x12\x12\n" +
+	"\x04more\x18\t \x01(\bR\x04more\"P\n" +
+	"\n" +
+	"ShardEpoch\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12,\n" +
+	"\x05epoch\x18\x02 \x01(\v2\x16.margay.v1alpha1.EpochR\x05epoch\"\xcf\x01\n" +
+	"\vHeldBinding\x12)\n" +
+	"\x04half\x18\x01 \x01(\x0e2\x15.margay.v1alpha1.HalfR\x04half\x120\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x1a.margay.v1alpha1.FlowStateR\x05state\x12/\n" +
+	"\x06reason\x18\x03 \x01(\x0e2\x17.margay.v1alpha1.ReasonR\x06reason\x122\n" +
+	"\abinding\x18\x04 \x01(\v2\x18.margay.v1alpha1.BindingR\abinding\"8\n" +
 	"\n" +
 	"Attachment\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
@@ -1551,7 +1709,7 @@ func file_margay_v1alpha1_binding_proto_rawDescGZIP() []byte {
 }
 
 var file_margay_v1alpha1_binding_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_margay_v1alpha1_binding_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_margay_v1alpha1_binding_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_margay_v1alpha1_binding_proto_goTypes = []any{
 	(BindingResult)(0),     // 0: margay.v1alpha1.BindingResult
 	(Half)(0),              // 1: margay.v1alpha1.Half
@@ -1564,62 +1722,71 @@ var file_margay_v1alpha1_binding_proto_goTypes = []any{
 	(*Delivery)(nil),       // 8: margay.v1alpha1.Delivery
 	(*Provisioned)(nil),    // 9: margay.v1alpha1.Provisioned
 	(*ForwarderHello)(nil), // 10: margay.v1alpha1.ForwarderHello
-	(*Attachment)(nil),     // 11: margay.v1alpha1.Attachment
-	(*Install)(nil),        // 12: margay.v1alpha1.Install
-	(*Drain)(nil),          // 13: margay.v1alpha1.Drain
-	(*Remove)(nil),         // 14: margay.v1alpha1.Remove
-	(*Refuse)(nil),         // 15: margay.v1alpha1.Refuse
-	(*Epoch)(nil),          // 16: margay.v1alpha1.Epoch
-	(*FlowKey)(nil),        // 17: margay.v1alpha1.FlowKey
-	(*Locator)(nil),        // 18: margay.v1alpha1.Locator
-	(*Path)(nil),           // 19: margay.v1alpha1.Path
-	(*Tuple)(nil),          // 20: margay.v1alpha1.Tuple
-	(*Endpoint)(nil),       // 21: margay.v1alpha1.Endpoint
-	(Reason)(0),            // 22: margay.v1alpha1.Reason
-	(*Usage)(nil),          // 23: margay.v1alpha1.Usage
-	(*Prefix)(nil),         // 24: margay.v1alpha1.Prefix
-	(*Capabilities)(nil),   // 25: margay.v1alpha1.Capabilities
+	(*ShardEpoch)(nil),     // 11: margay.v1alpha1.ShardEpoch
+	(*HeldBinding)(nil),    // 12: margay.v1alpha1.HeldBinding
+	(*Attachment)(nil),     // 13: margay.v1alpha1.Attachment
+	(*Install)(nil),        // 14: margay.v1alpha1.Install
+	(*Drain)(nil),          // 15: margay.v1alpha1.Drain
+	(*Remove)(nil),         // 16: margay.v1alpha1.Remove
+	(*Refuse)(nil),         // 17: margay.v1alpha1.Refuse
+	(*Epoch)(nil),          // 18: margay.v1alpha1.Epoch
+	(*FlowKey)(nil),        // 19: margay.v1alpha1.FlowKey
+	(*Locator)(nil),        // 20: margay.v1alpha1.Locator
+	(*Path)(nil),           // 21: margay.v1alpha1.Path
+	(*Tuple)(nil),          // 22: margay.v1alpha1.Tuple
+	(*Endpoint)(nil),       // 23: margay.v1alpha1.Endpoint
+	(Reason)(0),            // 24: margay.v1alpha1.Reason
+	(*Usage)(nil),          // 25: margay.v1alpha1.Usage
+	(*Prefix)(nil),         // 26: margay.v1alpha1.Prefix
+	(*Capabilities)(nil),   // 27: margay.v1alpha1.Capabilities
+	(FlowState)(0),         // 28: margay.v1alpha1.FlowState
 }
 var file_margay_v1alpha1_binding_proto_depIdxs = []int32{
-	16, // 0: margay.v1alpha1.Binding.epoch:type_name -> margay.v1alpha1.Epoch
-	17, // 1: margay.v1alpha1.Binding.match:type_name -> margay.v1alpha1.FlowKey
+	18, // 0: margay.v1alpha1.Binding.epoch:type_name -> margay.v1alpha1.Epoch
+	19, // 1: margay.v1alpha1.Binding.match:type_name -> margay.v1alpha1.FlowKey
 	3,  // 2: margay.v1alpha1.Binding.forward:type_name -> margay.v1alpha1.Forward
 	4,  // 3: margay.v1alpha1.Binding.reverse:type_name -> margay.v1alpha1.Reverse
-	18, // 4: margay.v1alpha1.Forward.locator:type_name -> margay.v1alpha1.Locator
-	19, // 5: margay.v1alpha1.Forward.path:type_name -> margay.v1alpha1.Path
-	20, // 6: margay.v1alpha1.Reverse.service:type_name -> margay.v1alpha1.Tuple
-	20, // 7: margay.v1alpha1.Reverse.client:type_name -> margay.v1alpha1.Tuple
-	21, // 8: margay.v1alpha1.Reverse.restore:type_name -> margay.v1alpha1.Endpoint
-	19, // 9: margay.v1alpha1.Reverse.path:type_name -> margay.v1alpha1.Path
-	0,  // 10: margay.v1alpha1.BindingStatus.result:type_name -> margay.v1alpha1.BindingResult
-	22, // 11: margay.v1alpha1.BindingStatus.reason:type_name -> margay.v1alpha1.Reason
-	23, // 12: margay.v1alpha1.BindingStatus.forward:type_name -> margay.v1alpha1.Usage
-	23, // 13: margay.v1alpha1.BindingStatus.reverse:type_name -> margay.v1alpha1.Usage
-	16, // 14: margay.v1alpha1.Provision.epoch:type_name -> margay.v1alpha1.Epoch
-	7,  // 15: margay.v1alpha1.Provision.services:type_name -> margay.v1alpha1.ServiceRule
-	8,  // 16: margay.v1alpha1.Provision.deliveries:type_name -> margay.v1alpha1.Delivery
-	24, // 17: margay.v1alpha1.ServiceRule.prefix:type_name -> margay.v1alpha1.Prefix
-	18, // 18: margay.v1alpha1.Delivery.locator:type_name -> margay.v1alpha1.Locator
-	22, // 19: margay.v1alpha1.Provisioned.reason:type_name -> margay.v1alpha1.Reason
-	25, // 20: margay.v1alpha1.ForwarderHello.capabilities:type_name -> margay.v1alpha1.Capabilities
-	11, // 21: margay.v1alpha1.ForwarderHello.attachments:type_name -> margay.v1alpha1.Attachment
-	16, // 22: margay.v1alpha1.ForwarderHello.highest:type_name -> margay.v1alpha1.Epoch
-	2,  // 23: margay.v1alpha1.ForwarderHello.bindings:type_name -> margay.v1alpha1.Binding
-	1,  // 24: margay.v1alpha1.Install.half:type_name -> margay.v1alpha1.Half
-	2,  // 25: margay.v1alpha1.Install.binding:type_name -> margay.v1alpha1.Binding
-	16, // 26: margay.v1alpha1.Drain.epoch:type_name -> margay.v1alpha1.Epoch
-	1,  // 27: margay.v1alpha1.Drain.half:type_name -> margay.v1alpha1.Half
-	22, // 28: margay.v1alpha1.Drain.reason:type_name -> margay.v1alpha1.Reason
-	16, // 29: margay.v1alpha1.Remove.epoch:type_name -> margay.v1alpha1.Epoch
-	1,  // 30: margay.v1alpha1.Remove.half:type_name -> margay.v1alpha1.Half
-	22, // 31: margay.v1alpha1.Remove.reason:type_name -> margay.v1alpha1.Reason
-	16, // 32: margay.v1alpha1.Refuse.epoch:type_name -> margay.v1alpha1.Epoch
-	22, // 33: margay.v1alpha1.Refuse.reason:type_name -> margay.v1alpha1.Reason
-	34, // [34:34] is the sub-list for method output_type
-	34, // [34:34] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	20, // 4: margay.v1alpha1.Forward.locator:type_name -> margay.v1alpha1.Locator
+	21, // 5: margay.v1alpha1.Forward.path:type_name -> margay.v1alpha1.Path
+	22, // 6: margay.v1alpha1.Reverse.service:type_name -> margay.v1alpha1.Tuple
+	22, // 7: margay.v1alpha1.Reverse.client:type_name -> margay.v1alpha1.Tuple
+	23, // 8: margay.v1alpha1.Reverse.restore:type_name -> margay.v1alpha1.Endpoint
+	21, // 9: margay.v1alpha1.Reverse.path:type_name -> margay.v1alpha1.Path
+	1,  // 10: margay.v1alpha1.BindingStatus.half:type_name -> margay.v1alpha1.Half
+	0,  // 11: margay.v1alpha1.BindingStatus.result:type_name -> margay.v1alpha1.BindingResult
+	24, // 12: margay.v1alpha1.BindingStatus.reason:type_name -> margay.v1alpha1.Reason
+	25, // 13: margay.v1alpha1.BindingStatus.forward:type_name -> margay.v1alpha1.Usage
+	25, // 14: margay.v1alpha1.BindingStatus.reverse:type_name -> margay.v1alpha1.Usage
+	18, // 15: margay.v1alpha1.Provision.epoch:type_name -> margay.v1alpha1.Epoch
+	7,  // 16: margay.v1alpha1.Provision.services:type_name -> margay.v1alpha1.ServiceRule
+	8,  // 17: margay.v1alpha1.Provision.deliveries:type_name -> margay.v1alpha1.Delivery
+	26, // 18: margay.v1alpha1.ServiceRule.prefix:type_name -> margay.v1alpha1.Prefix
+	20, // 19: margay.v1alpha1.Delivery.locator:type_name -> margay.v1alpha1.Locator
+	24, // 20: margay.v1alpha1.Provisioned.reason:type_name -> margay.v1alpha1.Reason
+	27, // 21: margay.v1alpha1.ForwarderHello.capabilities:type_name -> margay.v1alpha1.Capabilities
+	13, // 22: margay.v1alpha1.ForwarderHello.attachments:type_name -> margay.v1alpha1.Attachment
+	11, // 23: margay.v1alpha1.ForwarderHello.highest:type_name -> margay.v1alpha1.ShardEpoch
+	12, // 24: margay.v1alpha1.ForwarderHello.bindings:type_name -> margay.v1alpha1.HeldBinding
+	18, // 25: margay.v1alpha1.ShardEpoch.epoch:type_name -> margay.v1alpha1.Epoch
+	1,  // 26: margay.v1alpha1.HeldBinding.half:type_name -> margay.v1alpha1.Half
+	28, // 27: margay.v1alpha1.HeldBinding.state:type_name -> margay.v1alpha1.FlowState
+	24, // 28: margay.v1alpha1.HeldBinding.reason:type_name -> margay.v1alpha1.Reason
+	2,  // 29: margay.v1alpha1.HeldBinding.binding:type_name -> margay.v1alpha1.Binding
+	1,  // 30: margay.v1alpha1.Install.half:type_name -> margay.v1alpha1.Half
+	2,  // 31: margay.v1alpha1.Install.binding:type_name -> margay.v1alpha1.Binding
+	18, // 32: margay.v1alpha1.Drain.epoch:type_name -> margay.v1alpha1.Epoch
+	1,  // 33: margay.v1alpha1.Drain.half:type_name -> margay.v1alpha1.Half
+	24, // 34: margay.v1alpha1.Drain.reason:type_name -> margay.v1alpha1.Reason
+	18, // 35: margay.v1alpha1.Remove.epoch:type_name -> margay.v1alpha1.Epoch
+	1,  // 36: margay.v1alpha1.Remove.half:type_name -> margay.v1alpha1.Half
+	24, // 37: margay.v1alpha1.Remove.reason:type_name -> margay.v1alpha1.Reason
+	18, // 38: margay.v1alpha1.Refuse.epoch:type_name -> margay.v1alpha1.Epoch
+	24, // 39: margay.v1alpha1.Refuse.reason:type_name -> margay.v1alpha1.Reason
+	40, // [40:40] is the sub-list for method output_type
+	40, // [40:40] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_margay_v1alpha1_binding_proto_init() }
@@ -1635,7 +1802,7 @@ func file_margay_v1alpha1_binding_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_margay_v1alpha1_binding_proto_rawDesc), len(file_margay_v1alpha1_binding_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   14,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -475,7 +475,7 @@ func (x *ListHeldBindingsRequest) GetAfter() []byte {
 type ListHeldBindingsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The records.
-	Bindings []*HeldBinding `protobuf:"bytes,1,rep,name=bindings,proto3" json:"bindings,omitempty"`
+	Bindings []*HeldHalf `protobuf:"bytes,1,rep,name=bindings,proto3" json:"bindings,omitempty"`
 	// True: there are more after the last.
 	More          bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -512,7 +512,7 @@ func (*ListHeldBindingsResponse) Descriptor() ([]byte, []int) {
 	return file_margay_v1alpha1_forwarder_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *ListHeldBindingsResponse) GetBindings() []*HeldBinding {
+func (x *ListHeldBindingsResponse) GetBindings() []*HeldHalf {
 	if x != nil {
 		return x.Bindings
 	}
@@ -526,8 +526,8 @@ func (x *ListHeldBindingsResponse) GetMore() bool {
 	return false
 }
 
-// A binding as a forwarder holds it.
-type HeldBinding struct {
+// One half of a binding as a forwarder holds it, with what it carried.
+type HeldHalf struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Which half it carries out.
 	Half Half `protobuf:"varint,1,opt,name=half,proto3,enum=margay.v1alpha1.Half" json:"half,omitempty"`
@@ -545,20 +545,20 @@ type HeldBinding struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *HeldBinding) Reset() {
-	*x = HeldBinding{}
+func (x *HeldHalf) Reset() {
+	*x = HeldHalf{}
 	mi := &file_margay_v1alpha1_forwarder_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *HeldBinding) String() string {
+func (x *HeldHalf) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*HeldBinding) ProtoMessage() {}
+func (*HeldHalf) ProtoMessage() {}
 
-func (x *HeldBinding) ProtoReflect() protoreflect.Message {
+func (x *HeldHalf) ProtoReflect() protoreflect.Message {
 	mi := &file_margay_v1alpha1_forwarder_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -570,47 +570,47 @@ func (x *HeldBinding) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use HeldBinding.ProtoReflect.Descriptor instead.
-func (*HeldBinding) Descriptor() ([]byte, []int) {
+// Deprecated: Use HeldHalf.ProtoReflect.Descriptor instead.
+func (*HeldHalf) Descriptor() ([]byte, []int) {
 	return file_margay_v1alpha1_forwarder_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *HeldBinding) GetHalf() Half {
+func (x *HeldHalf) GetHalf() Half {
 	if x != nil {
 		return x.Half
 	}
 	return Half_HALF_UNSPECIFIED
 }
 
-func (x *HeldBinding) GetBinding() *Binding {
+func (x *HeldHalf) GetBinding() *Binding {
 	if x != nil {
 		return x.Binding
 	}
 	return nil
 }
 
-func (x *HeldBinding) GetState() FlowState {
+func (x *HeldHalf) GetState() FlowState {
 	if x != nil {
 		return x.State
 	}
 	return FlowState_FLOW_STATE_UNSPECIFIED
 }
 
-func (x *HeldBinding) GetForward() *Usage {
+func (x *HeldHalf) GetForward() *Usage {
 	if x != nil {
 		return x.Forward
 	}
 	return nil
 }
 
-func (x *HeldBinding) GetReverse() *Usage {
+func (x *HeldHalf) GetReverse() *Usage {
 	if x != nil {
 		return x.Reverse
 	}
 	return nil
 }
 
-func (x *HeldBinding) GetIdleForMs() uint64 {
+func (x *HeldHalf) GetIdleForMs() uint64 {
 	if x != nil && x.IdleForMs != nil {
 		return *x.IdleForMs
 	}
@@ -816,11 +816,11 @@ const file_margay_v1alpha1_forwarder_proto_rawDesc = "" +
 	"\apackets\x18\x02 \x01(\x04R\apackets\"E\n" +
 	"\x17ListHeldBindingsRequest\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\rR\x05limit\x12\x14\n" +
-	"\x05after\x18\x02 \x01(\fR\x05after\"h\n" +
-	"\x18ListHeldBindingsResponse\x128\n" +
-	"\bbindings\x18\x01 \x03(\v2\x1c.margay.v1alpha1.HeldBindingR\bbindings\x12\x12\n" +
-	"\x04more\x18\x02 \x01(\bR\x04more\"\xb7\x02\n" +
-	"\vHeldBinding\x12)\n" +
+	"\x05after\x18\x02 \x01(\fR\x05after\"e\n" +
+	"\x18ListHeldBindingsResponse\x125\n" +
+	"\bbindings\x18\x01 \x03(\v2\x19.margay.v1alpha1.HeldHalfR\bbindings\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\xb4\x02\n" +
+	"\bHeldHalf\x12)\n" +
 	"\x04half\x18\x01 \x01(\x0e2\x15.margay.v1alpha1.HalfR\x04half\x122\n" +
 	"\abinding\x18\x02 \x01(\v2\x18.margay.v1alpha1.BindingR\abinding\x120\n" +
 	"\x05state\x18\x03 \x01(\x0e2\x1a.margay.v1alpha1.FlowStateR\x05state\x120\n" +
@@ -865,7 +865,7 @@ var file_margay_v1alpha1_forwarder_proto_goTypes = []any{
 	(*DropCounter)(nil),              // 5: margay.v1alpha1.DropCounter
 	(*ListHeldBindingsRequest)(nil),  // 6: margay.v1alpha1.ListHeldBindingsRequest
 	(*ListHeldBindingsResponse)(nil), // 7: margay.v1alpha1.ListHeldBindingsResponse
-	(*HeldBinding)(nil),              // 8: margay.v1alpha1.HeldBinding
+	(*HeldHalf)(nil),                 // 8: margay.v1alpha1.HeldHalf
 	(*ListPendingFlowsRequest)(nil),  // 9: margay.v1alpha1.ListPendingFlowsRequest
 	(*ListPendingFlowsResponse)(nil), // 10: margay.v1alpha1.ListPendingFlowsResponse
 	(*PendingFlow)(nil),              // 11: margay.v1alpha1.PendingFlow
@@ -884,12 +884,12 @@ var file_margay_v1alpha1_forwarder_proto_depIdxs = []int32{
 	4,  // 2: margay.v1alpha1.GetCountersResponse.packets:type_name -> margay.v1alpha1.PacketCounter
 	5,  // 3: margay.v1alpha1.GetCountersResponse.drops:type_name -> margay.v1alpha1.DropCounter
 	14, // 4: margay.v1alpha1.DropCounter.reason:type_name -> margay.v1alpha1.Reason
-	8,  // 5: margay.v1alpha1.ListHeldBindingsResponse.bindings:type_name -> margay.v1alpha1.HeldBinding
-	15, // 6: margay.v1alpha1.HeldBinding.half:type_name -> margay.v1alpha1.Half
-	16, // 7: margay.v1alpha1.HeldBinding.binding:type_name -> margay.v1alpha1.Binding
-	17, // 8: margay.v1alpha1.HeldBinding.state:type_name -> margay.v1alpha1.FlowState
-	18, // 9: margay.v1alpha1.HeldBinding.forward:type_name -> margay.v1alpha1.Usage
-	18, // 10: margay.v1alpha1.HeldBinding.reverse:type_name -> margay.v1alpha1.Usage
+	8,  // 5: margay.v1alpha1.ListHeldBindingsResponse.bindings:type_name -> margay.v1alpha1.HeldHalf
+	15, // 6: margay.v1alpha1.HeldHalf.half:type_name -> margay.v1alpha1.Half
+	16, // 7: margay.v1alpha1.HeldHalf.binding:type_name -> margay.v1alpha1.Binding
+	17, // 8: margay.v1alpha1.HeldHalf.state:type_name -> margay.v1alpha1.FlowState
+	18, // 9: margay.v1alpha1.HeldHalf.forward:type_name -> margay.v1alpha1.Usage
+	18, // 10: margay.v1alpha1.HeldHalf.reverse:type_name -> margay.v1alpha1.Usage
 	11, // 11: margay.v1alpha1.ListPendingFlowsResponse.flows:type_name -> margay.v1alpha1.PendingFlow
 	19, // 12: margay.v1alpha1.PendingFlow.flow_key:type_name -> margay.v1alpha1.FlowKey
 	0,  // 13: margay.v1alpha1.ForwarderService.Announce:input_type -> margay.v1alpha1.AnnounceRequest

@@ -663,8 +663,8 @@ func (x *MetricRecord) GetAgeMs() uint32 {
 	return 0
 }
 
-// Topology with measurements, or NST rows, of one C-NMA. FULL replaces all three lists; DELTA adds and changes;
-// WITHDRAW removes what it names.
+// Topology with measurements, or NST rows, of one C-NMA. FULL replaces all three lists, REFRESH lets them live on. DELTA
+// adds and changes, WITHDRAW removes what it names; a C-PS may refuse both with REASON_UNKNOWN_TYPE, and gets a FULL.
 type NetworkUpdate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The envelope.

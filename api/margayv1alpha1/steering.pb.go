@@ -28,7 +28,7 @@ type SteerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// First message of the session (or one of its parts), and only there.
 	Hello *ForwarderHello `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
-	// Acknowledges a provision.
+	// Acknowledges the provision of one shard.
 	Provisioned *Provisioned `protobuf:"bytes,2,opt,name=provisioned,proto3" json:"provisioned,omitempty"`
 	// What became of bindings, at most 1,024.
 	Statuses []*BindingStatus `protobuf:"bytes,3,rep,name=statuses,proto3" json:"statuses,omitempty"`
@@ -99,7 +99,7 @@ func (x *SteerRequest) GetRequests() []*ServiceRequest {
 // One batch of the C-PS to a forwarder; its parts are carried out in the order of the fields.
 type SteerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Replaces the static part.
+	// Replaces the static part of one shard.
 	Provision *Provision `protobuf:"bytes,1,opt,name=provision,proto3" json:"provision,omitempty"`
 	// Halves to take out, at most 1,024.
 	Removes []*Remove `protobuf:"bytes,2,rep,name=removes,proto3" json:"removes,omitempty"`

@@ -26,15 +26,31 @@ var pure = []string{
 	"internal/forwarder", "internal/simulation", "sci",
 }
 
-// forbiddenInPure are imports that bring I/O, time, chance, telemetry or generated types into a core.
+// forbiddenInPure are imports that bring I/O, time, chance, goroutines, telemetry or generated types into a core.
 var forbiddenInPure = []string{
-	"net", "net/http", "os", "os/exec", "log", "log/slog", "sync", "sync/atomic", "math/rand", "math/rand/v2", "crypto/rand",
-	"crypto/tls", "google.golang.org/grpc", "google.golang.org/protobuf", "github.com/prometheus", "go.etcd.io",
-	"github.com/cilium", "github.com/vishvananda", module + "api",
+	"net/...", "os/...", "io/fs", "io/ioutil", "embed", "syscall/...", "runtime/...", "unsafe", "log/...", "sync/...", "context", "plugin",
+	"math/rand/...", "crypto/rand", "crypto/tls", "hash/maphash", "expvar", "flag", "database/...", "testing/...",
+	"golang.org/x/sys/...", "golang.org/x/time/...", "google.golang.org/...", "github.com/prometheus/...", "go.etcd.io/...",
+	"github.com/cilium/...", "github.com/vishvananda/...", module + "api/...",
 }
+
+// allowedInPure are packages of values below forbidden ones.
+var allowedInPure = []string{"net/netip"}
 
 // mayImportGenerated are the pure packages whose purpose is the generated types.
 var mayImportGenerated = []string{"internal/wire/v1alpha1"}
+
+// generatedIn are the packages that see generated types: where messages come in and go out.
+var generatedIn = []string{
+	"internal/wire/v1alpha1", "internal/collect/...", "internal/northbound/...", "internal/southbound/...", "internal/journal",
+	"internal/app/...", "internal/operator/...", "internal/lab/...", "test/...", "api/...",
+}
+
+// adapters are what connects cores to the world, each to one side of it. None imports another: what they share is below.
+var adapters = []string{
+	"internal/collect", "internal/northbound", "internal/southbound", "internal/topology", "internal/store", "internal/datapath",
+	"internal/journal",
+}
 
 // impureTime are the functions of package time that read or wait for a clock.
 var impureTime = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer"}
@@ -147,48 +163,132 @@ func TestRolesDoNotImportOneAnother(t *testing.T) {
 func TestPureCoresArePure(t *testing.T) {
 	for _, p := range list(t, "./...") {
 		path := local(p.ImportPath)
-		if !within(path, pure) || adapterBelowCore(path) {
+		if !within(path, pure) {
 			continue
 		}
 		for _, i := range p.Imports {
-			for _, f := range forbiddenInPure {
-				if generated := strings.HasPrefix(i, module+"api") || strings.HasPrefix(i, "google.golang.org/protobuf"); generated && within(path, mayImportGenerated) {
-					continue
-				}
-				if i == f || strings.Contains(f, ".") && strings.HasPrefix(i, f) {
-					t.Errorf("%s is pure and imports %s", path, i)
-				}
+			if impure(path, i) {
+				t.Errorf("%s is pure and imports %s", path, i)
 			}
 		}
 		for _, name := range p.GoFiles {
-			checkPureFile(t, filepath.Join(p.Dir, name))
+			source, err := os.ReadFile(filepath.Join(p.Dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, fault := range impurities(t, filepath.Join(p.Dir, name), source) {
+				t.Error(fault)
+			}
 		}
 	}
 }
 
-// adapterBelowCore names the adapters that live in a core's folder because they serve it alone.
-func adapterBelowCore(path string) bool {
-	return within(path, []string{"internal/forwarder/journal"})
+func impure(path, imported string) bool {
+	generated := within(imported, []string{module + "api/...", "google.golang.org/protobuf/..."})
+	if generated && within(path, mayImportGenerated) {
+		return false
+	}
+	return within(imported, forbiddenInPure) && !within(imported, allowedInPure)
 }
 
-func checkPureFile(t *testing.T, name string) {
+func TestAdaptersDoNotImportOneAnother(t *testing.T) {
+	for _, p := range list(t, "./...") {
+		mine := adapterOf(local(p.ImportPath))
+		for _, i := range p.Imports {
+			if other := adapterOf(local(i)); mine != "" && other != "" && other != mine {
+				t.Errorf("%s imports %s: adapters do not know one another", local(p.ImportPath), local(i))
+			}
+		}
+	}
+	for _, a := range adapters {
+		if len(list(t, "./"+a+"/...")) == 0 {
+			t.Errorf("there is no adapter %s", a)
+		}
+	}
+}
+
+// adapterOf gives the adapter that a package is part of.
+func adapterOf(path string) string {
+	for _, a := range adapters {
+		if within(path, []string{a + "/..."}) {
+			return a
+		}
+	}
+	return ""
+}
+
+func TestGeneratedTypesStayAtTheEdge(t *testing.T) {
+	for _, p := range list(t, "./...") {
+		for _, i := range p.Imports {
+			if within(local(i), []string{"api/..."}) && !within(local(p.ImportPath), generatedIn) {
+				t.Errorf("%s imports generated types (%s)", local(p.ImportPath), local(i))
+			}
+		}
+	}
+}
+
+// impurities lists what a source file does that its imports do not tell.
+func impurities(t *testing.T, name string, source []byte) (faults []string) {
 	t.Helper()
 	files := token.NewFileSet()
-	f, err := parser.ParseFile(files, name, nil, 0)
+	f, err := parser.ParseFile(files, name, source, 0)
 	if err != nil {
 		t.Fatal(err)
+	}
+	clock := "time" // what the file calls the package
+	for _, i := range f.Imports {
+		if i.Path.Value == `"time"` && i.Name != nil {
+			clock = i.Name.Name
+		}
+	}
+	fault := func(at ast.Node, what string) {
+		faults = append(faults, fmt.Sprintf("%s: a pure package %s", files.Position(at.Pos()), what))
+	}
+	if clock == "." {
+		fault(f, "imports time into its own names, where nobody sees the clock")
 	}
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.GoStmt:
-			t.Errorf("%s: a pure package starts a goroutine", files.Position(n.Pos()))
+			fault(n, "starts a goroutine")
 		case *ast.SelectorExpr:
-			if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains(impureTime, n.Sel.Name) {
-				t.Errorf("%s: a pure package uses time.%s", files.Position(n.Pos()), n.Sel.Name)
+			if x, ok := n.X.(*ast.Ident); ok && x.Name == clock && slices.Contains(impureTime, n.Sel.Name) {
+				fault(n, "uses time."+n.Sel.Name)
 			}
 		}
 		return true
 	})
+	return faults
+}
+
+// The checks find what they are for.
+func TestImpuritiesAreFound(t *testing.T) {
+	for source, want := range map[string]int{
+		`import "time"; var d time.Duration`:                                          0,
+		`import "time"; var d = time.Now()`:                                           1,
+		`import "time"; var now = time.Now`:                                           1,
+		`import clock "time"; var d = clock.Since(clock.Time{})`:                      1,
+		`import clock "time"; func f(time struct{ Now int }) int { return time.Now }`: 0,
+		`import . "time"; var d Duration`:                                             1,
+		`import "time"; func f() { go f(); <-time.After(1); time.Sleep(1) }`:          3,
+	} {
+		if got := impurities(t, "x.go", []byte("package x; "+source)); len(got) != want {
+			t.Errorf("%s: %q, want %d", source, got, want)
+		}
+	}
+	for imported, want := range map[string]bool{
+		"runtime": true, "runtime/debug": true, "syscall": true, "io/fs": true, "io": false, "hash/maphash": true, "hash/crc32": false,
+		"crypto/rand": true, "crypto/sha256": false, "net": true, "net/http": true, "net/netip": false, "os": true, "os/exec": true, "sync/atomic": true,
+		"math/rand/v2": true, "math": false, "log/slog": true, "context": true, "google.golang.org/grpc/status": true,
+		module + "api/margayv1alpha1": true, module + "cats": false,
+	} {
+		if got := impure("internal/csma", imported); got != want {
+			t.Errorf("a core that imports %s: %t", imported, got)
+		}
+	}
+	if impure("internal/wire/v1alpha1", module+"api/margayv1alpha1") {
+		t.Error("the conversion of messages may not see messages")
+	}
 }
 
 var update = flag.Bool("update", false, "write the lists of linked modules anew")

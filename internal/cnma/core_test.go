@@ -252,8 +252,8 @@ func TestSeveralSources(t *testing.T) {
 		{"node twice", func(t *Topology) { t.Nodes = append(t.Nodes, cats.Node{Name: "EF-1"}) }, cats.ReasonDuplicate, "node EF-1 is given twice"},
 		{"node", func(t *Topology) { t.Nodes[1].SID = netip.MustParseAddr("ff02::1") }, cats.ReasonMalformed, "node EF-1: SID ff02::1"},
 		{"SID of two nodes", func(t *Topology) { t.Nodes[1].SID = netip.MustParseAddr("2001:db8:0:f1::1") }, cats.ReasonDuplicate, "node R1: SID 2001:db8:0:f1::1 is also that of EF-1"},
-		{"two SIDs of a node", func(t *Topology) { t.Nodes[0].SID = netip.MustParseAddr("2001:db8::2") }, cats.ReasonIdentityConflict, "node R1 has SID 2001:db8::2 and SID 2001:db8:0:f1::1"},
-		{"link twice", func(t *Topology) { t.Links[0].To = "IF-1" }, cats.ReasonDuplicate, "link R1 -> IF-1 is given twice"},
+		{"two SIDs of a node", func(t *Topology) { t.Nodes[0].SID = netip.MustParseAddr("2001:db8::2") }, cats.ReasonIdentityConflict, "node R1: SID 2001:db8::2 from east, but 2001:db8:0:f1::1 from static"},
+		{"link twice", func(t *Topology) { t.Links[0].To = "IF-1" }, cats.ReasonDuplicate, "link R1 -> IF-1 is given by east and by static"},
 		{"unknown node", func(t *Topology) { t.Links[0].To = "EF-9" }, cats.ReasonMalformed, "link R1 -> EF-9: node EF-9 is not in the topology"},
 		{"link", func(t *Topology) { t.Links[0].DelayUS = 0 }, cats.ReasonRange, "link R1 -> EF-1: has no delay"},
 	} {

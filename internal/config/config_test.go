@@ -81,7 +81,7 @@ const start0 = `# A whole configuration.
 name: IF-1
 tls: {certificate: f.crt, key: "f.key", authority: /etc/ca.crt, domain: example.margay}
 observe: {listen: "127.0.0.1:9101"}
-audit: {file: ../log/IF-1.audit}
+audit: {file: ../log/IF-1.audit, max_size: 2GiB}
 cps:
   address: unix:/run/margay/cps.sock
   name: cps-1
@@ -115,7 +115,7 @@ vlan: 12
 			Name:    "IF-1",
 			TLS:     TLS{Certificate: "/etc/margay/f.crt", Key: "/etc/margay/f.key", Authority: "/etc/ca.crt", Domain: "example.margay"},
 			Observe: Observe{Listen: "127.0.0.1:9101"},
-			Audit:   Audit{File: "/etc/log/IF-1.audit"},
+			Audit:   Audit{File: "/etc/log/IF-1.audit", MaxSize: 2 << 30, Keep: 8},
 		},
 		CPS:      Peer{Address: "unix:/run/margay/cps.sock", Name: "cps-1"},
 		Source:   netip.MustParseAddr("2001:db8:0:1::1"),
@@ -213,4 +213,35 @@ func FuzzParse(f *testing.F) {
 			t.Error("an error without text")
 		}
 	})
+}
+
+func TestSize(t *testing.T) {
+	for text, want := range map[string]Size{"0": 0, "65536": 65536, "64KiB": 64 << 10, "64MiB": 64 << 20, "3GiB": 3 << 30} {
+		var s Size
+		if err := s.UnmarshalText([]byte(text)); err != nil || s != want {
+			t.Errorf("%s reads as %d, %v", text, s, err)
+		}
+		if again := s.String(); again != text && again != "64KiB" {
+			t.Errorf("%s is written %s", text, again)
+		}
+	}
+	for _, text := range []string{"", "MiB", "-1", "1.5GiB", "64 MiB", "64MB", "9000000000GiB", "64mib"} {
+		var s Size
+		if err := s.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q reads as %d", text, s)
+		}
+	}
+	for text, want := range map[string]string{
+		"max_size: 1MiB": "audit.max_size: 1MiB: need 4MiB to 1024GiB",
+		"keep: 0":        "audit.keep: 0 files: need 1 to 10000",
+		"keep: 100000":   "audit.keep: 100000 files: need 1 to 10000",
+	} {
+		content := strings.Replace(start0, "max_size: 2GiB", text, 1)
+		if _, err := Parse[struct {
+			Common `yaml:",inline"`
+			CPS    Peer `yaml:"cps"`
+		}]("x.yaml", []byte(content)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
 }

@@ -163,7 +163,7 @@ func setInteger(v reflect.Value, text string) error {
 	bits := v.Type().Bits()
 	i, err := strconv.ParseInt(text, 0, bits)
 	if err != nil {
-		return fmt.Errorf("need a whole number from %d to %d, have %s", int64(-1)<<(bits-1), int64(1)<<(bits-1)-1, text)
+		return fmt.Errorf("need a whole number from %d to %d, have %s", int64(-1)<<(bits-1), int64(1)<<(bits-1)-1, excerpt(text))
 	}
 	v.SetInt(i)
 	return nil
@@ -173,7 +173,7 @@ func setUnsigned(v reflect.Value, text string) error {
 	bits := v.Type().Bits()
 	u, err := strconv.ParseUint(text, 0, bits)
 	if err != nil {
-		return fmt.Errorf("need a whole number from 0 to %d, have %s", ^uint64(0)>>(64-bits), text)
+		return fmt.Errorf("need a whole number from 0 to %d, have %s", ^uint64(0)>>(64-bits), excerpt(text))
 	}
 	v.SetUint(u)
 	return nil
@@ -184,7 +184,7 @@ func setFloat(v reflect.Value, n ast.Node) error {
 	case *ast.IntegerNode, *ast.FloatNode:
 		f, err := strconv.ParseFloat(n.GetToken().Value, v.Type().Bits())
 		if err != nil {
-			return fmt.Errorf("need a decimal number, have %s", n.GetToken().Value)
+			return fmt.Errorf("need a decimal number, have %s", excerpt(n.GetToken().Value))
 		}
 		v.SetFloat(f)
 		return nil
@@ -235,7 +235,7 @@ func (d *decoder) structure(n ast.Node, v reflect.Value, path string) bool {
 	for _, e := range entries {
 		f, ok := known[e.key]
 		if !ok {
-			d.fault(e.at, "unknown key %q: %s", e.key, knownKeys(known))
+			d.fault(e.at, "unknown key %q: %s", excerpt(e.key), knownKeys(known))
 			clean = false
 			continue
 		}
@@ -284,7 +284,7 @@ func (d *decoder) entries(n ast.Node, path string) ([]entry, bool) {
 			continue
 		}
 		if line, twice := first[key]; twice {
-			d.fault(at, "key %q is written twice, first on line %d", key, line)
+			d.fault(at, "key %q is written twice, first on line %d", excerpt(key), line)
 			clean = false
 			continue
 		}
@@ -350,9 +350,20 @@ func kind(n ast.Node) string {
 		return "a list"
 	}
 	if s, ok := scalar(n); ok {
-		return strconv.Quote(s)
+		return strconv.Quote(excerpt(s))
 	}
 	return strings.ToLower(n.Type().String())
+}
+
+// mostShown is how many characters of a value a message shows.
+const mostShown = 40
+
+// excerpt is the beginning of a value, which may be a whole file that is something else.
+func excerpt(s string) string {
+	if characters := []rune(s); len(characters) > mostShown {
+		return string(characters[:mostShown]) + "…"
+	}
+	return s
 }
 
 func knownKeys(known map[string]field) string {

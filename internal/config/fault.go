@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -68,6 +69,11 @@ func indent(line string, n int) string {
 // mostExcerpt is how many characters of a line a fault shows.
 const mostExcerpt = 200
 
+// isText tells lines that a person can read from those of a file that is no text.
+func isText(line string) bool {
+	return utf8.ValidString(line) && !strings.ContainsFunc(line, func(c rune) bool { return c != '\t' && !unicode.IsPrint(c) })
+}
+
 func newError(file string, lines [][]byte, faults []Fault) *Error {
 	slices.SortStableFunc(faults, func(a, b Fault) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
@@ -75,8 +81,8 @@ func newError(file string, lines [][]byte, faults []Fault) *Error {
 	for i := range faults {
 		if n := faults[i].Line - 1; n >= 0 && n < len(lines) {
 			line := string(bytes.TrimRight(lines[n], "\r"))
-			if utf8.RuneCountInString(line) <= mostExcerpt {
-				faults[i].Excerpt = strings.ToValidUTF8(line, "�")
+			if utf8.RuneCountInString(line) <= mostExcerpt && isText(line) {
+				faults[i].Excerpt = line
 			}
 		}
 	}

@@ -50,13 +50,6 @@ func NewReloader[T any](current T, load func() (T, error), prepare Prepare[T], l
 	return r
 }
 
-// Current gives the configuration that is in force.
-func (r *Reloader[T]) Current() T {
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	return r.current
-}
-
 // Reload loads, prepares and commits. An error, which is also logged and counted, means that nothing changed.
 func (r *Reloader[T]) Reload(ctx context.Context) error {
 	r.mutex.Lock()

@@ -61,8 +61,8 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 		if err := r.Reload(context.Background()); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: Reload = %v", what, err)
 		}
-		if running != 1 || r.Current() != first {
-			t.Errorf("%s: %d runs, %+v is current", what, running, r.Current())
+		if running != 1 || r.current != first {
+			t.Errorf("%s: %d runs, %+v is current", what, running, r.current)
 		}
 		if !strings.Contains(logged.String(), "the last good one stays in force") {
 			t.Errorf("%s: logged %q", what, logged.String())
@@ -82,8 +82,8 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 	if err := r.Reload(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if running != 2 || r.Current().Size != 2 {
-		t.Errorf("%d runs, %+v is current", running, r.Current())
+	if running != 2 || r.current.Size != 2 {
+		t.Errorf("%d runs, %+v is current", running, r.current)
 	}
 	if n := testutil.ToFloat64(r.reloads.WithLabelValues("applied")); n != 1 || testutil.ToFloat64(r.good) != 1 {
 		t.Errorf("applied counts %v, good is %v", n, testutil.ToFloat64(r.good))

@@ -4,9 +4,12 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"path/filepath"
 	"reflect"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/margay-net/margay/cats"
@@ -60,9 +63,60 @@ func (o *Observe) Validate() []Problem {
 	return []Problem{At("log", "level %q: need debug, info, warn or error", o.Log)}
 }
 
-// Audit is where the audit log goes.
+// Audit is where the audit log goes, and how much of it is kept.
 type Audit struct {
-	File Path `yaml:"file"`
+	File    Path `yaml:"file"`
+	MaxSize Size `yaml:"max_size,omitempty"` // at which the file is rotated away
+	Keep    int  `yaml:"keep,omitempty"`     // files that were rotated away and stay
+}
+
+// Defaults sets what holds where the file is silent.
+func (a *Audit) Defaults() { a.MaxSize, a.Keep = 64<<20, 8 }
+
+// Validate checks the bounds: a file takes at least what is written at once.
+func (a *Audit) Validate() []Problem {
+	var problems []Problem
+	if a.MaxSize < 4<<20 || a.MaxSize > 1<<40 {
+		problems = append(problems, At("max_size", "%s: need 4MiB to 1024GiB", a.MaxSize))
+	}
+	if a.Keep < 1 || a.Keep > 10_000 {
+		problems = append(problems, At("keep", "%d files: need 1 to 10000", a.Keep))
+	}
+	return problems
+}
+
+// Size is a number of octets, written as such or with KiB, MiB or GiB.
+type Size int64
+
+var sizeUnits = []struct {
+	name  string
+	shift uint
+}{{"GiB", 30}, {"MiB", 20}, {"KiB", 10}}
+
+// UnmarshalText reads a size.
+func (s *Size) UnmarshalText(text []byte) error {
+	number, shift := string(text), uint(0)
+	for _, u := range sizeUnits {
+		if rest, found := strings.CutSuffix(number, u.name); found {
+			number, shift = rest, u.shift
+		}
+	}
+	n, err := strconv.ParseUint(number, 10, 63)
+	if err != nil || n > math.MaxInt64>>shift {
+		return fmt.Errorf("need a size such as 65536, 64KiB, 64MiB or 1GiB, have %q", text)
+	}
+	*s = Size(n << shift)
+	return nil
+}
+
+// String gives the size in its largest whole unit.
+func (s Size) String() string {
+	for _, u := range sizeUnits {
+		if s > 0 && s%(1<<u.shift) == 0 {
+			return strconv.FormatInt(int64(s>>u.shift), 10) + u.name
+		}
+	}
+	return strconv.FormatInt(int64(s), 10)
 }
 
 // Peer is a program that this one dials: where it is, and the name that its certificate must have.

@@ -93,12 +93,12 @@ func (c *Core) deadline(r *record) {
 }
 
 func (c *Core) commitTimedOut(r *record) {
-	which, name := cats.IngressHalf, r.binding.Ingress
+	which := cats.IngressHalf
 	if r.egress == halfInstalling {
-		which, name = cats.EgressHalf, r.binding.Egress
-		c.pause(name)
+		which = cats.EgressHalf
+		c.pause(r.binding.Egress)
 	}
-	c.fail(r, flow.CommitFailed, refuse(cats.ReasonCommitFailed, "%s %s did not answer within %s", which, name, c.config.Timing.Commit))
+	c.fail(r, flow.CommitFailed, refuse(cats.ReasonCommitFailed, "%s %s did not answer within %s", which, r.holder(which), c.config.Timing.Commit))
 }
 
 // pause keeps an egress whose commit failed out of selections for a while.

@@ -1,6 +1,7 @@
 package cps
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -134,6 +135,11 @@ func TestFailedCommits(t *testing.T) {
 		if r := s.sent("EF-2").Removes; len(r) != 1 || r[0].Transaction != q.Transaction || r[0].Half != cats.EgressHalf {
 			t.Fatalf("%+v", s.out.Steering)
 		}
+		s.wait(time.Second)
+		if r := s.sent("EF-2").Removes; len(r) != 1 {
+			t.Fatalf("a removal that is not answered is not repeated: %+v", s.out.Steering)
+		}
+		s.status("EF-2", b, cats.BindingRemoved, cats.ReasonCommitFailed)
 		s.wantEmpty()
 	})
 	t.Run("an install that is still queued is taken back by its removal", func(t *testing.T) {
@@ -154,7 +160,7 @@ func TestFailedCommits(t *testing.T) {
 		s := ready(t)
 		stray := &cats.Binding{Transaction: cats.Transaction{9}, Version: 1}
 		s.status("EF-2", stray, cats.BindingInstalled, cats.ReasonNone)
-		if got := s.sent("EF-2").Removes; len(got) != 2 {
+		if got := s.sent("EF-2").Removes; len(got) != 1 || got[0].Half != cats.EgressHalf {
 			t.Errorf("%+v", got)
 		}
 		s.status("EF-2", stray, cats.BindingRemoved, cats.ReasonNone)
@@ -178,12 +184,12 @@ func TestFailedCommits(t *testing.T) {
 		s.status("EF-2", b, cats.BindingEnding, cats.ReasonIdle)
 		s.want(b.Transaction, cats.Active)
 	})
-	t.Run("CP-12-1 a forwarder cannot speak for another", func(t *testing.T) {
+	t.Run("a forwarder cannot speak for another", func(t *testing.T) {
 		s := ready(t)
 		q, b := s.requested(51000)
 		s.batch("EF-1", cats.ForwarderBatch{Statuses: []cats.BindingStatus{
-			{Transaction: b.Transaction, Forwarder: "EF-2", Version: 1, Result: cats.BindingInstalled},
-			{Transaction: b.Transaction, Forwarder: "EF-1", Version: 1, Result: cats.BindingInstalled},
+			{Transaction: b.Transaction, Forwarder: "EF-2", Half: cats.EgressHalf, Version: 1, Result: cats.BindingInstalled},
+			{Transaction: b.Transaction, Forwarder: "EF-1", Half: cats.EgressHalf, Version: 1, Result: cats.BindingInstalled},
 		}})
 		if s.want(q.Transaction, cats.BindingReady); len(s.sent("IF-1").Installs) != 0 {
 			t.Error("the ingress half was ordered")
@@ -251,6 +257,45 @@ func TestInstanceFailure(t *testing.T) {
 		r.Deployments = r.Deployments[:1]
 		s.step(Events{Domain: domain(t, r)})
 		s.want(b.Transaction, cats.ReconnectRequired)
+	})
+	for name, change := range map[string]func(*catalogue.Deployment){
+		"locator":           func(d *catalogue.Deployment) { d.Locator.Address = netip.MustParseAddrPort("198.51.100.22:443") },
+		"SID":               func(d *catalogue.Deployment) { d.Egress[0].SID = netip.MustParseAddr("2001:db8:0:e2::22") },
+		"egress":            func(d *catalogue.Deployment) { d.Egress[0].Forwarder = "EF-1" },
+		"egress, all of it": func(d *catalogue.Deployment) { d.State, d.Egress = catalogue.Applied, nil },
+	} {
+		t.Run("a deployment that keeps its key and changes its "+name+" loses its flows, and no other does", func(t *testing.T) {
+			s := ready(t)
+			b := s.activate(51000)
+			s.report("csma-2", 0, 5)
+			other := s.activate(51001)
+			s.report("csma-2", 10, 5)
+			committing, half := s.requested(51002)
+			r := records()
+			change(&r.Deployments[1])
+			s.step(Events{Domain: domain(t, r)})
+			s.want(b.Transaction, cats.ReconnectRequired)
+			s.want(other.Transaction, cats.Active)
+			s.wantDebited(csciB, 0)
+			if got := s.refusal(committing); got.Reason != cats.ReasonNoCandidate || got.Stage != "deployment" {
+				t.Errorf("%+v", got)
+			}
+			if got := s.sent("IF-1").Removes; len(got) != 1 || got[0].Reason != cats.ReasonRevoked || got[0].Transaction != b.Transaction {
+				t.Errorf("%+v", got)
+			}
+			s.status("EF-2", half, cats.BindingRemoved, cats.ReasonRevoked)
+			s.status("IF-1", b, cats.BindingRemoved, cats.ReasonRevoked)
+			s.status("EF-2", b, cats.BindingRemoved, cats.ReasonRevoked)
+			s.want(b.Transaction, cats.Absent)
+		})
+	}
+	t.Run("a deployment with a further egress keeps its flows", func(t *testing.T) {
+		s := ready(t)
+		b := s.activate(51000)
+		r := records()
+		r.Deployments[1].Egress = append([]catalogue.EgressAttachment{{Forwarder: "EF-1", SID: netip.MustParseAddr("2001:db8:0:e1::21")}}, r.Deployments[1].Egress...)
+		s.step(Events{Domain: domain(t, r)})
+		s.want(b.Transaction, cats.Active)
 	})
 	t.Run("a deployment that is no longer VALIDATED keeps its flows and takes no new one", func(t *testing.T) {
 		s := ready(t)

@@ -7,14 +7,11 @@ import (
 	"github.com/margay-net/margay/internal/cps/admission"
 )
 
-// LayoutVersion is the version of the forwarders' pinned maps that this C-PS can work with: what a binding holds has to
-// fit them.
-const LayoutVersion = 1
-
 // Config is what a core is for its whole life. Limits and Timing take their defaults where they are zero.
 type Config struct {
 	Shard         cats.Shard
 	Epoch         cats.Epoch // of this owner of the shard, above every earlier one
+	Fence         cats.Fence // that an earlier run has met; with one, nothing is decided and no forwarder is served
 	RoutingDomain string     // of its path requests (CP section 7.1)
 	Limits        Limits
 	Timing        Timing

@@ -40,7 +40,7 @@ type Core struct {
 	started    bool
 	openAt     cats.Instant // requests are decided from here at the latest
 	open       bool         // bindings are rebuilt, requests are decided
-	fenced     string       // why nothing may be decided; empty: it may
+	fence      cats.Fence   // with one, nothing may be decided
 	waiting    []*record    // PENDING until open
 
 	agenda   agenda
@@ -61,6 +61,7 @@ func New(config Config) *Core {
 	}
 	return &Core{
 		config:      config,
+		fence:       config.Fence,
 		catalogue:   empty,
 		sources:     make(map[string]*source),
 		cst:         cst.New(),
@@ -102,14 +103,14 @@ func (c *Core) Step(now cats.Instant, in *Events, out *Effects) (next cats.Insta
 	c.flush()
 	c.out = nil
 	next = c.agenda.next()
-	if !c.open && c.fenced == "" {
+	if !c.open && c.fence.IsZero() {
 		next = min(next, c.openAt)
 	}
 	return next
 }
 
 // provisionDomain replaces what the operator provisions: rows and deployments that are no longer there admit nothing
-// more, flows of a revoked deployment lose their instance, and every forwarder gets its new rules.
+// more, flows of a deployment that is revoked or is another now lose their instance, and every forwarder gets its new rules.
 func (c *Core) provisionDomain(d *Domain) {
 	c.domains++
 	c.catalogue = d.Catalogue
@@ -121,7 +122,7 @@ func (c *Core) provisionDomain(d *Domain) {
 	}
 	c.replaceSources(d.Sources)
 	c.cst.Retain(func(i catalogue.Instance) bool { return c.catalogue.Deployment(i) != nil })
-	c.failRevoked()
+	c.failRevoked(maps.Values(c.flows))
 	for _, name := range slices.Sorted(maps.Keys(c.forwarders)) {
 		f := c.forwarders[name]
 		if !slices.Contains(c.expected, name) {
@@ -136,7 +137,7 @@ func (c *Core) provisionDomain(d *Domain) {
 // openGate begins to decide once the bindings are rebuilt: every forwarder of the domain has told what it holds and
 // taken its rules, or the wait is over. What came meanwhile is decided in its order.
 func (c *Core) openGate() {
-	if c.open || c.fenced != "" || len(c.expected) == 0 {
+	if c.open || !c.fence.IsZero() || len(c.expected) == 0 {
 		return
 	}
 	if c.now < c.openAt {
@@ -147,7 +148,6 @@ func (c *Core) openGate() {
 		}
 	}
 	c.open = true
-	c.failRevoked() // bindings may be older than the catalogue
 	waiting := c.waiting
 	c.waiting = nil
 	for _, r := range waiting {

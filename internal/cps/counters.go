@@ -47,7 +47,7 @@ func (c *Core) Gauges() Gauges {
 	g := Gauges{
 		Flows: c.states, Pending: c.pending.Total(), Debited: c.ledger.Flows(),
 		CSTGeneration: c.cst.Generation(), NSTGeneration: c.nst.Generation(),
-		Expected: len(c.expected), Open: c.open, Fenced: c.fenced,
+		Expected: len(c.expected), Open: c.open, Fenced: c.whyFenced(),
 	}
 	for _, f := range c.forwarders {
 		if f.connected {

@@ -11,6 +11,7 @@ import (
 // Effects are what a Step wants done, to be carried out in the order of the fields. Step empties them first and keeps
 // nothing that they point to; the slices' own memory is used again by the next Step.
 type Effects struct {
+	Fence         cats.Fence // not zero: to be kept on disk before anything else, so that no restart forgets it
 	Audit         []Audit
 	Closes        []SessionClose
 	Steering      []Steering

@@ -90,8 +90,8 @@ func (c *Core) forwarderEvent(e *ForwarderEvent) {
 	if e.Session != f.session || !f.connected {
 		return
 	}
-	if e.Batch.Provisioned != nil {
-		c.provisioned(f, e.Batch.Provisioned)
+	for i := range e.Batch.Provisioned {
+		c.provisioned(f, &e.Batch.Provisioned[i])
 	}
 	for i := range e.Batch.Statuses {
 		c.status(f, &e.Batch.Statuses[i])
@@ -111,11 +111,16 @@ func (c *Core) hello(f *forwarder, h *cats.ForwarderHello) {
 	case !slices.Contains(c.expected, f.name):
 		c.refuseSession(f, cats.ReasonUnauthorized, "the domain has no forwarder %s; add it to the C-PS's configuration", f.name)
 		return
-	case h.LayoutVersion != LayoutVersion:
-		c.refuseSession(f, cats.ReasonVersion, "its maps have layout %d, this C-PS needs %d; run the same release on both", h.LayoutVersion, LayoutVersion)
+	case h.LayoutVersion != cats.LayoutVersion:
+		c.refuseSession(f, cats.ReasonVersion, "its maps have layout %d, this C-PS needs %d; run the same release on both", h.LayoutVersion, cats.LayoutVersion)
 		return
-	case h.Highest.Compare(c.config.Epoch) > 0, h.Highest == c.config.Epoch && !f.met:
-		c.fence(f, h.Highest)
+	}
+	if highest := h.Obeyed(c.config.Shard); highest.Compare(c.config.Epoch) > 0 || highest == c.config.Epoch && !f.met {
+		c.meetFence(f, highest)
+		return
+	}
+	if !c.fence.IsZero() {
+		c.refuseSession(f, cats.ReasonStaleEpoch, "%s", c.whyFenced())
 		return
 	}
 	f.connected, f.met, f.since, f.answered = true, true, c.now, false
@@ -132,20 +137,34 @@ func (c *Core) refuseSession(f *forwarder, reason cats.Reason, format string, ar
 	c.out.Closes = append(c.out.Closes, SessionClose{Forwarder: f.name, Session: f.session, Reason: reason, Detail: detail})
 }
 
-// fence stops all decisions: a forwarder has obeyed an owner of the shard that this core does not come after, so the
-// store of this C-PS was lost, or it has been replaced (CP section 13.2).
-func (c *Core) fence(f *forwarder, highest cats.Epoch) {
-	c.fenced = fmt.Sprintf("forwarder %s has obeyed epoch %s of shard %d, this C-PS has %s: its store is not the one that last owned the shard",
-		f.name, highest, c.config.Shard, c.config.Epoch)
-	c.refuseSession(f, cats.ReasonStaleEpoch, "%s", c.fenced)
+// meetFence stops all decisions: a forwarder has obeyed an owner of the shard that this core does not come after, so the
+// store of this C-PS was lost, or it has been replaced (CP section 13.2). Only a person ends that; the highest epoch that
+// was heard of is what the next owner has to exceed.
+func (c *Core) meetFence(f *forwarder, highest cats.Epoch) {
+	if highest.Compare(c.fence.Highest) > 0 {
+		c.fence = cats.Fence{Highest: highest, Forwarder: f.name}
+		c.out.Fence = c.fence
+		c.audit(Audit{Event: "shard-fenced", Subject: f.name, Reason: cats.ReasonStaleEpoch, Detail: c.whyFenced()})
+	}
+	c.refuseSession(f, cats.ReasonStaleEpoch, "%s", c.whyFenced())
 	c.open = false
 	waiting := c.waiting
 	c.waiting = nil
 	for _, r := range waiting {
 		if r.state == cats.Pending {
-			c.fail(r, flow.Rejected, refuse(cats.ReasonStaleState, "%s", c.fenced))
+			c.fail(r, flow.Rejected, refuse(cats.ReasonStaleState, "%s", c.whyFenced()))
 		}
 	}
+}
+
+// whyFenced says what the fence means and what to do about it; empty: there is none.
+func (c *Core) whyFenced() string {
+	if c.fence.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("forwarder %s has obeyed epoch %s of shard %d, this C-PS has %s: its store is not the one that last owned the shard; "+
+		"stop it and every other C-PS of the domain, run margay-cps --recover here, and start it again",
+		c.fence.Forwarder, c.fence.Highest, c.config.Shard, c.config.Epoch)
 }
 
 // dismiss ends a live session.
@@ -163,9 +182,8 @@ func (c *Core) abandon(f *forwarder) {
 		return // not yet refused, or only known from the records of others
 	}
 	for _, r := range f.records() {
-		for standing := r.at(f.name, halfInstalled, halfUnheard); standing != nil; standing = r.at(f.name, halfInstalled, halfUnheard) {
-			*standing = halfNone
-			c.halfGone(f, r, cats.ReasonOperator)
+		for _, which := range bothHalves {
+			c.gone(f, r, which, cats.ReasonOperator)
 		}
 	}
 }
@@ -179,12 +197,15 @@ func (c *Core) disconnect(f *forwarder) {
 	f.connected, f.since, f.deadline = false, c.now, cats.Never
 	f.queued = cats.SteeringBatch{}
 	for _, r := range f.records() {
-		if standing := r.at(f.name, halfInstalling); standing != nil {
-			c.fail(r, flow.CommitFailed, refuse(cats.ReasonCommitFailed, "%s lost its session", f.name))
-			continue
+		removing := false
+		for _, which := range bothHalves {
+			if r.at(f.name, which, halfInstalling) != nil {
+				c.fail(r, flow.CommitFailed, refuse(cats.ReasonCommitFailed, "%s lost its session", f.name))
+			} else if standing := r.at(f.name, which, halfRemoving); standing != nil {
+				*standing, removing = halfInstalled, true // as far as is known
+			}
 		}
-		if standing := r.at(f.name, halfRemoving); standing != nil {
-			*standing = halfInstalled // as far as is known
+		if removing {
 			c.unwind(r)
 		}
 	}
@@ -225,7 +246,7 @@ func (c *Core) retryProvision(f *forwarder) {
 
 // provisioned takes the acknowledgement of the last provision: only the delivery rules that it names admit traffic.
 func (c *Core) provisioned(f *forwarder, p *cats.Provisioned) {
-	if p.Generation != f.sent.Generation {
+	if p.Shard != c.config.Shard || p.Generation != f.sent.Generation {
 		return
 	}
 	f.answered, f.refused, f.deadline = true, p.Reason, cats.Never
@@ -241,8 +262,8 @@ func (c *Core) provisioned(f *forwarder, p *cats.Provisioned) {
 	}
 }
 
-// status takes a forwarder's report on one binding. One that fits nothing that is expected changes nothing, except that
-// a half which nobody wants is taken out.
+// status takes a forwarder's report on one half of a binding. One that fits nothing that is expected changes nothing,
+// except that a half which nobody wants there is taken out.
 func (c *Core) status(f *forwarder, s *cats.BindingStatus) {
 	if s.Forwarder != f.name {
 		c.audit(Audit{Event: "status-refused", Subject: f.name, Reason: cats.ReasonUnauthorized, Transaction: s.Transaction,
@@ -250,7 +271,7 @@ func (c *Core) status(f *forwarder, s *cats.BindingStatus) {
 		return
 	}
 	r := c.flows[s.Transaction]
-	if r == nil {
+	if r == nil || r.holder(s.Half) != f.name {
 		c.stray(f, s)
 		return
 	}
@@ -261,41 +282,37 @@ func (c *Core) status(f *forwarder, s *cats.BindingStatus) {
 	case cats.BindingRefused:
 		c.refusedBy(f, r, s)
 	case cats.BindingEnding:
-		c.ending(f, r, s)
+		c.ending(r, s)
 	case cats.BindingRemoved:
 		c.removed(f, r, s)
 	}
 }
 
-// stray answers a report on a binding that this core does not have, such as a commit that came after its deadline.
+// stray answers a report on a half that this core does not want there, such as a commit that came after its deadline.
 func (c *Core) stray(f *forwarder, s *cats.BindingStatus) {
 	if s.Result == cats.BindingRemoved || s.Result == cats.BindingRefused {
 		return
 	}
 	c.counters.Strays++
-	c.order(f, s.Transaction, cats.IngressHalf, cats.ReasonSuperseded)
-	c.order(f, s.Transaction, cats.EgressHalf, cats.ReasonSuperseded)
+	c.order(f, s.Transaction, s.Half, cats.ReasonSuperseded)
 }
 
 // note keeps the owner's counters, and whether each head can use its path.
 func (c *Core) note(r *record, s *cats.BindingStatus) {
-	if s.Forwarder == r.binding.Ingress {
-		r.pathUp[cats.IngressHalf] = s.PathUp
+	r.pathUp[s.Half] = s.PathUp
+	if s.Half == cats.IngressHalf {
 		r.forward = cats.Usage{Packets: max(r.forward.Packets, s.Forward.Packets), Octets: max(r.forward.Octets, s.Forward.Octets)}
 		r.reverse = cats.Usage{Packets: max(r.reverse.Packets, s.Reverse.Packets), Octets: max(r.reverse.Octets, s.Reverse.Octets)}
-	}
-	if s.Forwarder == r.binding.Egress {
-		r.pathUp[cats.EgressHalf] = s.PathUp
 	}
 }
 
 func (c *Core) installed(f *forwarder, r *record, s *cats.BindingStatus) {
-	standing := r.at(f.name, halfInstalling)
+	standing := r.at(f.name, s.Half, halfInstalling)
 	if standing == nil || s.Version != r.binding.Version {
 		return
 	}
 	*standing = halfInstalled
-	if r.ingress == halfInstalled {
+	if s.Half == cats.IngressHalf {
 		c.activate(r)
 		return
 	}
@@ -303,11 +320,11 @@ func (c *Core) installed(f *forwarder, r *record, s *cats.BindingStatus) {
 }
 
 func (c *Core) refusedBy(f *forwarder, r *record, s *cats.BindingStatus) {
-	standing := r.at(f.name, halfInstalling)
+	standing := r.at(f.name, s.Half, halfInstalling)
 	if standing == nil || s.Version != r.binding.Version {
 		return
 	}
-	if standing == &r.egress && s.Reason != cats.ReasonTupleInUse {
+	if s.Half == cats.EgressHalf && s.Reason != cats.ReasonTupleInUse {
 		c.pause(f.name)
 	}
 	*standing = halfNone
@@ -315,8 +332,8 @@ func (c *Core) refusedBy(f *forwarder, r *record, s *cats.BindingStatus) {
 }
 
 // ending begins the end of a flow that its owner saw to be over; only the owner sees both directions of all of it.
-func (c *Core) ending(f *forwarder, r *record, s *cats.BindingStatus) {
-	if f.name != r.binding.Ingress {
+func (c *Core) ending(r *record, s *cats.BindingStatus) {
+	if s.Half != cats.IngressHalf {
 		return
 	}
 	if r.state == cats.BindingReady && r.ingress == halfInstalling { // its install was answered, but not heard
@@ -333,23 +350,25 @@ func (c *Core) ending(f *forwarder, r *record, s *cats.BindingStatus) {
 
 // removed takes note that a half is out. Where nobody ordered that, the other half goes too.
 func (c *Core) removed(f *forwarder, r *record, s *cats.BindingStatus) {
-	if standing := r.at(f.name, halfRemoving); standing != nil {
+	if standing := r.at(f.name, s.Half, halfRemoving); standing != nil {
 		*standing = halfNone
 		c.unwind(r)
 		return
 	}
-	standing := r.at(f.name, halfInstalled)
+	if r.at(f.name, s.Half, halfInstalled) != nil {
+		c.gone(f, r, s.Half, s.Reason)
+	}
+}
+
+// gone settles a flow whose half at a forwarder was there, as far as was known, and is gone without an order.
+func (c *Core) gone(f *forwarder, r *record, which cats.Half, reason cats.Reason) {
+	standing := r.at(f.name, which, halfInstalled, halfUnheard)
 	if standing == nil {
 		return
 	}
 	*standing = halfNone
-	c.halfGone(f, r, s.Reason)
-}
-
-// halfGone settles a flow whose half at a forwarder is gone without an order.
-func (c *Core) halfGone(f *forwarder, r *record, reason cats.Reason) {
 	c.audit(Audit{Event: "half-lost", Subject: f.name, Reason: reason, Transaction: r.transaction(),
-		Detail: fmt.Sprintf("the flow is %s", r.state)})
+		Detail: fmt.Sprintf("the %s half of a flow that is %s", which, r.state)})
 	switch r.state {
 	case cats.Active:
 		c.lose(r, reason)

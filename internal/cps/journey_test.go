@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/margay-net/margay/cats"
+	"github.com/margay-net/margay/internal/cps/catalogue"
 	"github.com/margay-net/margay/internal/cps/flow"
 )
 
@@ -15,12 +16,21 @@ func TestJourneyOfANewFlow(t *testing.T) {
 	s := ready(t)
 	q := s.newRequest(51000)
 	q.CSID, q.Constraints.Hard.MaxDelayUS = "S1", cats.Some[uint32](20_000)
+	var decided []record // the flow as it was when the PCE was asked
+	s.pce.change = func(p *cats.PathReply) { decided = append(decided, *s.core.flows[p.Transaction]) }
 	s.request(q)
+	s.pce.change = nil
 	b := s.installed("EF-2", cats.EgressHalf)
 
-	t.Run("CP-1-1 the path is requested after the selection, and carries nothing of the service selection", func(t *testing.T) {
-		if len(s.pce.asked) != 2 {
+	t.Run("CP-1-1 no path is requested before the selection is recorded, and the request carries nothing of it but the destination", func(t *testing.T) {
+		if len(s.pce.asked) != 2 || len(decided) != 2 {
 			t.Fatalf("%d path requests, want forward and return", len(s.pce.asked))
+		}
+		for i, r := range decided {
+			if r.state != cats.DestinationSelected || r.binding.CSCIID != csciB || r.binding.Attachment != sidB || r.binding.Decided != s.now ||
+				r.binding.CSTGeneration != s.pce.asked[i].CSTGeneration {
+				t.Errorf("path request %d was made in %s, the decision was %+v", i, r.state, r.binding)
+			}
 		}
 		if hard := s.pce.asked[0].Bounds; hard.MinSlots.Present || hard.MaxComputingTimeMS.Present || hard.MaxPrice.Present || hard.MaxRealDelayUS.Present {
 			t.Errorf("computing bounds went to the PCE: %+v", hard)
@@ -81,7 +91,7 @@ func TestJourneyOfANewFlow(t *testing.T) {
 			t.Errorf("before %+v, after %+v", before, after)
 		}
 	})
-	t.Run("CP-10-3 expiry drains both halves, then removes ingress, egress and record, and frees the slots once", func(t *testing.T) {
+	t.Run("expiry drains both halves, then removes ingress, egress and record, and frees the slots once", func(t *testing.T) {
 		s.wantDebited(csciB, 1)
 		s.status("IF-1", b, cats.BindingEnding, cats.ReasonIdle)
 		s.want(q.Transaction, cats.Draining)
@@ -133,11 +143,11 @@ func TestRequestsThatAreRefused(t *testing.T) {
 			q.RequestGeneration = cats.Some[uint16](7)
 		}, cats.ReasonStaleState, ""},
 		{"no time left", func(_ *script, q *cats.ServiceRequest) { q.Remaining = 0 }, cats.ReasonTimeout, ""},
-		{"CP-5-2 no slot anywhere", func(s *script, _ *cats.ServiceRequest) { s.report("csma-1", 0, 5); s.report("csma-2", 0, 5) }, cats.ReasonNoCandidate, "slots"},
-		{"CP-11-1 a stale candidate only", func(s *script, _ *cats.ServiceRequest) { s.wait(150 * time.Second); s.paths() }, cats.ReasonNoCandidate, "freshness"},
-		{"CP-13.1-1 fresh candidates without a fresh path", func(s *script, _ *cats.ServiceRequest) { s.wait(31 * time.Second) }, cats.ReasonNoCandidate, "path"},
-		{"a network bound that no path keeps", func(_ *script, q *cats.ServiceRequest) { q.Constraints.Hard.MaxDelayUS = cats.Some[uint32](999) }, cats.ReasonNoCandidate, "network"},
-		{"egresses without a session", func(s *script, _ *cats.ServiceRequest) { s.disconnect("EF-1"); s.disconnect("EF-2") }, cats.ReasonNoCandidate, "egress-unavailable"},
+		{"CP-8.2-4 CP-5-2 no slot anywhere", func(s *script, _ *cats.ServiceRequest) { s.report("csma-1", 0, 5); s.report("csma-2", 0, 5) }, cats.ReasonNoCandidate, "slots"},
+		{"CP-8.2-4 CP-11-1 a stale candidate only", func(s *script, _ *cats.ServiceRequest) { s.wait(150 * time.Second); s.paths() }, cats.ReasonNoCandidate, "freshness"},
+		{"CP-8.2-4 CP-13.1-1 fresh candidates without a fresh path", func(s *script, _ *cats.ServiceRequest) { s.wait(31 * time.Second) }, cats.ReasonNoCandidate, "path"},
+		{"CP-8.2-4 a network bound that no path keeps", func(_ *script, q *cats.ServiceRequest) { q.Constraints.Hard.MaxDelayUS = cats.Some[uint32](999) }, cats.ReasonNoCandidate, "network"},
+		{"CP-8.2-4 egresses without a session", func(s *script, _ *cats.ServiceRequest) { s.disconnect("EF-1"); s.disconnect("EF-2") }, cats.ReasonNoCandidate, "egress-unavailable"},
 		{"the PCE finds no path", func(s *script, _ *cats.ServiceRequest) {
 			s.pce.change = func(p *cats.PathReply) { p.Status, p.Detail = cats.PathNone, "R1 is down" }
 		}, cats.ReasonNoPath, ""},
@@ -181,9 +191,17 @@ func TestRequestsThatAreRefused(t *testing.T) {
 			s := ready(t)
 			q := s.newRequest(51000)
 			c.change(s, &q)
-			held := s.core.ledger.Flows()
+			held, asked := s.core.ledger.Flows(), len(s.pce.asked)
 			s.request(q)
 			r := s.refusal(q)
+			if r.Reason == cats.ReasonNoCandidate && (len(s.pce.asked) != asked || s.core.Counters().PathRequests != uint64(asked)) {
+				t.Errorf("the PCE was asked without a destination: %+v", s.pce.asked[asked:])
+			}
+			for _, p := range s.pce.asked {
+				if !p.Endpoint.IsValid() || p.Egress == "" {
+					t.Errorf("a path request to nowhere: %+v", p)
+				}
+			}
 			if r.Reason != c.reason || r.Stage != c.stage || r.Detail == "" || r.Epoch != epoch {
 				t.Errorf("refused with %s (stage %q, %q), want %s (stage %q)", r.Reason, r.Stage, r.Detail, c.reason, c.stage)
 			}
@@ -205,6 +223,57 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		s.request(q)
 		if got := s.refusal(q); got.Reason != cats.ReasonIdentityConflict {
 			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestMetadataNeverAuthorizes(t *testing.T) {
+	foreign := func(t *testing.T, change func(*catalogue.ServiceRecord)) *script {
+		s := ready(t)
+		r := records()
+		other := r.Services[0]
+		other.CSID, other.Number, other.Addresses, other.Tenants = "S2", 2, nil, []string{"other"}
+		change(&other)
+		r.Services = append(r.Services, other)
+		instance := r.Deployments[1]
+		instance.CSID, instance.CSCIID, instance.Locator.Address = "S2", "far", netip.MustParseAddrPort("198.51.100.23:443")
+		instance.Egress = []catalogue.EgressAttachment{{Forwarder: "EF-2", SID: netip.MustParseAddr("2001:db8:0:e2::23")}}
+		r.Deployments = append(r.Deployments, instance)
+		d := domain(t, r)
+		d.Sources[1].Services = []cats.CSID{"S1", "S2"}
+		s.step(Events{Domain: d})
+		s.acknowledge(s.sent("EF-2").Provision, "EF-2")
+		record := s.record("csma-2", 10, 5)
+		record.CSID, record.CSCIID = "S2", "far"
+		s.send("csma-2", s.update("csma-2", record))
+		return s
+	}
+	ask := func(s *script) cats.ServiceRequest {
+		q := s.newRequest(51000)
+		q.CSID, q.RequestGeneration = "S2", cats.Some[uint16](1)
+		q.Key.Tuple.Target = netip.MustParseAddrPort("203.0.113.80:443") // of no service: only the metadata names one
+		s.request(q)
+		return q
+	}
+	t.Run("CP-6-7 a service of another tenant is refused, also where the metadata names it", func(t *testing.T) {
+		s := foreign(t, func(*catalogue.ServiceRecord) {})
+		q := ask(s)
+		if got := s.refusal(q); got.Reason != cats.ReasonNoCandidate || got.Stage != "authorization" || len(s.pce.asked) != 0 {
+			t.Errorf("%+v, %d path requests", got, len(s.pce.asked))
+		}
+	})
+	t.Run("CP-6-7 a service that the catalogue does not publish is refused, also where the metadata names it", func(t *testing.T) {
+		s := foreign(t, func(r *catalogue.ServiceRecord) { r.Tenants, r.State = []string{"default"}, catalogue.Draft })
+		q := ask(s)
+		if got := s.refusal(q); got.Reason != cats.ReasonUnknownService {
+			t.Errorf("%+v", got)
+		}
+	})
+	t.Run("the same service, published for the tenant, is served", func(t *testing.T) {
+		s := foreign(t, func(r *catalogue.ServiceRecord) { r.Tenants = []string{"default"} })
+		ask(s)
+		if b := s.installed("EF-2", cats.EgressHalf); b.CSCIID != "far" {
+			t.Errorf("%+v", b)
 		}
 	})
 }
@@ -258,7 +327,7 @@ func TestReturnPath(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
-	t.Run("CP-8.2-4 a service that wants a computed return path fails without one", func(t *testing.T) {
+	t.Run("a service that wants a computed return path fails without one", func(t *testing.T) {
 		s := ready(t)
 		r := records()
 		r.Services[0].StrictReturn = true

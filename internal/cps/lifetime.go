@@ -1,6 +1,7 @@
 package cps
 
 import (
+	"iter"
 	"maps"
 	"slices"
 
@@ -22,17 +23,13 @@ func (c *Core) end(r *record, reason cats.Reason) {
 }
 
 func (c *Core) drain(r *record) {
-	for _, h := range [...]struct {
-		which     cats.Half
-		standing  half
-		forwarder string
-	}{{cats.IngressHalf, r.ingress, r.binding.Ingress}, {cats.EgressHalf, r.egress, r.binding.Egress}} {
-		if h.standing != halfInstalled {
+	for _, which := range bothHalves {
+		if *r.standing(which) != halfInstalled {
 			continue
 		}
-		if q := c.queue(c.forwarder(h.forwarder)); q != nil {
+		if q := c.queue(c.forwarder(r.holder(which))); q != nil {
 			q.Drains = append(q.Drains, cats.Drain{
-				Transaction: r.transaction(), Shard: c.config.Shard, Epoch: c.config.Epoch, Half: h.which, Reason: r.reason,
+				Transaction: r.transaction(), Shard: c.config.Shard, Epoch: c.config.Epoch, Half: which, Reason: r.reason,
 			})
 		}
 	}
@@ -64,49 +61,60 @@ func (c *Core) supersede(r *record) {
 	c.unwind(r)
 }
 
-// failInstance takes the flows of a failed instance away from it (CP sections 10 and 11). A TCP client has to connect
-// again; the next packet of another flow is a new one.
-func (c *Core) failInstance(i catalogue.Instance, reason cats.Reason) {
+// failInstance takes the flows of a failed instance away from it (CP sections 10 and 11).
+func (c *Core) failInstance(i catalogue.Instance) {
 	if c.ledger.Debited(i) == 0 {
 		return
 	}
 	for _, r := range sorted(c.flows) {
-		if r.instance() != i {
-			continue
+		if r.instance() == i {
+			c.takeAway(r, cats.ReasonInstanceFailed, &refusal{reason: cats.ReasonNoCandidate, stage: "health", detail: "the selected instance failed"})
 		}
-		switch {
-		case r.state == cats.Active && r.binding.Match.Tuple.Protocol == cats.TCP:
-			c.move(r, flow.ReconnectNeeded)
-		case r.state == cats.Active:
-			c.move(r, flow.InstanceFailed)
-		case r.state == cats.BindingReady:
-			c.fail(r, flow.CommitFailed, &refusal{reason: cats.ReasonNoCandidate, stage: "health", detail: "the selected instance failed"})
-			continue
-		default:
-			continue
-		}
-		r.reason = reason
-		c.ledger.Credit(r.transaction())
-		c.counters.Ended[reason]++
-		c.detach(r)
-		c.unwind(r)
 	}
 }
 
-// failRevoked ends the flows of deployments that the catalogue has REVOKED or no longer has.
-func (c *Core) failRevoked() {
-	gone := make(map[catalogue.Instance]bool)
-	for _, r := range c.flows {
-		if r.binding.CSCIID == "" {
-			continue
-		}
-		if d := c.catalogue.Deployment(r.instance()); d == nil || d.State == catalogue.Revoked {
-			gone[r.instance()] = true
+// failRevoked takes those of some flows away from their instance whose deployment the catalogue has REVOKED or no longer
+// has, and those that were bound to another locator or egress attachment of it: their delivery rule is gone.
+func (c *Core) failRevoked(flows iter.Seq[*record]) {
+	var gone []*record
+	for r := range flows {
+		if r.binding.CSCIID != "" && !c.deployed(&r.binding) {
+			gone = append(gone, r)
 		}
 	}
-	for _, i := range slices.SortedFunc(maps.Keys(gone), catalogue.Instance.Compare) {
-		c.failInstance(i, cats.ReasonRevoked)
+	slices.SortFunc(gone, compareRecords)
+	for _, r := range gone {
+		c.takeAway(r, cats.ReasonRevoked, &refusal{reason: cats.ReasonNoCandidate, stage: "deployment",
+			detail: "the selected deployment was revoked or changed meanwhile"})
 	}
+}
+
+// deployed tells whether the catalogue still has a binding's instance where the binding delivers to.
+func (c *Core) deployed(b *cats.Binding) bool {
+	d := c.catalogue.Deployment(catalogue.Instance{CSID: b.CSID, CSCIID: b.CSCIID})
+	return d != nil && d.State != catalogue.Revoked && d.Locator == b.Locator &&
+		slices.Contains(d.Egress, catalogue.EgressAttachment{Forwarder: b.Egress, SID: b.Attachment})
+}
+
+// takeAway ends a flow whose instance is no longer there for it. A TCP client has to connect again; the next packet of
+// another flow is a new one. A commit under way fails for the reason in why.
+func (c *Core) takeAway(r *record, reason cats.Reason, why *refusal) {
+	switch {
+	case r.state == cats.Active && r.binding.Match.Tuple.Protocol == cats.TCP:
+		c.move(r, flow.ReconnectNeeded)
+	case r.state == cats.Active:
+		c.move(r, flow.InstanceFailed)
+	case r.state == cats.BindingReady:
+		c.fail(r, flow.CommitFailed, why)
+		return
+	default:
+		return
+	}
+	r.reason = reason
+	c.ledger.Credit(r.transaction())
+	c.counters.Ended[reason]++
+	c.detach(r)
+	c.unwind(r)
 }
 
 // unwind takes the halves of an ended flow out: the ingress's, then the egress's, then the record (CP section 10). A
@@ -129,14 +137,11 @@ func (c *Core) unwind(r *record) {
 }
 
 func (c *Core) takeOut(r *record, which cats.Half) {
-	standing, name := &r.ingress, r.binding.Ingress
-	if which == cats.EgressHalf {
-		standing, name = &r.egress, r.binding.Egress
-	}
+	standing := r.standing(which)
 	if *standing == halfNone || *standing == halfRemoving {
 		return
 	}
-	f := c.forwarder(name)
+	f := c.forwarder(r.holder(which))
 	if !f.connected {
 		*standing = halfNone
 		if which == cats.IngressHalf && r.state != cats.Absent {
@@ -151,11 +156,10 @@ func (c *Core) takeOut(r *record, which cats.Half) {
 
 // removeAgain repeats the removals that were not answered.
 func (c *Core) removeAgain(r *record) {
-	if r.ingress == halfRemoving {
-		c.order(c.forwarder(r.binding.Ingress), r.transaction(), cats.IngressHalf, r.reason)
-	}
-	if r.egress == halfRemoving {
-		c.order(c.forwarder(r.binding.Egress), r.transaction(), cats.EgressHalf, r.reason)
+	for _, which := range bothHalves {
+		if *r.standing(which) == halfRemoving {
+			c.order(c.forwarder(r.holder(which)), r.transaction(), which, r.reason)
+		}
 	}
 	c.until(r, c.now.Add(c.config.Timing.Retry))
 }

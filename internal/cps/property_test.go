@@ -131,7 +131,7 @@ func settleAll(rt *rapid.T, s *script, bindings []cats.Binding) {
 		s.wait(time.Second)
 		for _, e := range slices.Clone(s.out.Steering) {
 			for _, r := range e.Batch.Removes {
-				s.status(e.Forwarder, &cats.Binding{Transaction: r.Transaction}, cats.BindingRemoved, cats.ReasonNone)
+				s.statusOf(e.Forwarder, r.Half, &cats.Binding{Transaction: r.Transaction}, cats.BindingRemoved, cats.ReasonNone)
 			}
 		}
 	}

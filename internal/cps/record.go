@@ -1,8 +1,9 @@
 package cps
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/margay-net/margay/cats"
 	"github.com/margay-net/margay/internal/cps/catalogue"
@@ -38,6 +39,9 @@ const (
 	halfRemoving // ordered out, not answered
 )
 
+// bothHalves are the halves of a binding, the ingress half first.
+var bothHalves = [...]cats.Half{cats.IngressHalf, cats.EgressHalf}
+
 func (r *record) transaction() cats.Transaction { return r.binding.Transaction }
 
 func (r *record) instance() catalogue.Instance {
@@ -49,15 +53,28 @@ func (r *record) underway() bool {
 	return r.state == cats.Pending || r.state == cats.DestinationSelected || r.state == cats.BindingReady
 }
 
-// at gives the half at a forwarder that has one of the given standings; the ingress half first.
-func (r *record) at(forwarder string, standings ...half) *half {
-	for _, s := range standings {
-		if r.binding.Ingress == forwarder && r.ingress == s {
-			return &r.ingress
-		}
-		if r.binding.Egress == forwarder && r.egress == s {
-			return &r.egress
-		}
+// standing gives where one half of the flow is.
+func (r *record) standing(which cats.Half) *half {
+	if which == cats.EgressHalf {
+		return &r.egress
+	}
+	return &r.ingress
+}
+
+// holder names the forwarder that carries out one half; empty: not decided yet. One forwarder may have both.
+func (r *record) holder(which cats.Half) string { return holder(&r.binding, which) }
+
+func holder(b *cats.Binding, which cats.Half) string {
+	if which == cats.EgressHalf {
+		return b.Egress
+	}
+	return b.Ingress
+}
+
+// at gives where one half is, if it is the forwarder's and has one of the given standings.
+func (r *record) at(forwarder string, which cats.Half, standings ...half) *half {
+	if s := r.standing(which); r.holder(which) == forwarder && slices.Contains(standings, *s) {
+		return s
 	}
 	return nil
 }
@@ -166,7 +183,5 @@ func refuse(reason cats.Reason, format string, arguments ...any) *refusal {
 
 // refuseBy makes a refusal of an error that wraps a cats.Reason.
 func refuseBy(err error) *refusal {
-	reason := cats.ReasonMalformed
-	errors.As(err, &reason)
-	return &refusal{reason: reason, detail: err.Error()}
+	return &refusal{reason: cmp.Or(cats.ReasonOf(err), cats.ReasonMalformed), detail: err.Error()}
 }

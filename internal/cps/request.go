@@ -117,8 +117,8 @@ func older(a, b cats.Transaction) bool {
 
 // enter applies the limits.
 func (c *Core) enter(q *cats.ServiceRequest) *refusal {
-	if c.fenced != "" {
-		return refuse(cats.ReasonStaleState, "%s", c.fenced)
+	if !c.fence.IsZero() {
+		return refuse(cats.ReasonStaleState, "%s", c.whyFenced())
 	}
 	if q.Remaining <= 0 {
 		return refuse(cats.ReasonTimeout, "no time is left")

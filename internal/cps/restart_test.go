@@ -1,19 +1,24 @@
 package cps
 
 import (
+	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/margay-net/margay/cats"
+	"github.com/margay-net/margay/internal/cps/catalogue"
 )
 
 // restarted gives a core of the next epoch that knows the domain and nothing else, and the script that goes on.
-func (s *script) restarted(t *testing.T) *script {
+func (s *script) restarted(t *testing.T) *script { return s.restartedWith(t, records()) }
+
+func (s *script) restartedWith(t *testing.T, r catalogue.Records) *script {
 	t.Helper()
 	after := newScript(t, Config{Epoch: cats.Epoch{Term: epoch.Term + 1}})
 	after.now, after.counter = s.now, s.counter
-	after.step(Events{Domain: domain(t, records())})
+	after.step(Events{Domain: domain(t, r)})
 	after.paths()
 	return after
 }
@@ -64,7 +69,7 @@ func TestRestart(t *testing.T) {
 			for _, name := range order {
 				h := hello(name)
 				if name == "EF-2" {
-					h.Bindings = []cats.Binding{b}
+					h = hello(name, b)
 				}
 				s.hello(h)
 				removed += len(s.sent("EF-2").Removes)
@@ -145,15 +150,61 @@ func TestRestart(t *testing.T) {
 			t.Errorf("%d selections", n)
 		}
 	})
-	t.Run("a binding of another shard or other forwarders is ignored", func(t *testing.T) {
+	t.Run("a half of another shard is left to its owner, and one that is another forwarder's is ignored and audited", func(t *testing.T) {
 		s := before.restarted(t)
-		foreign, wrong := b, b
+		foreign := b
 		foreign.Shard = 9
-		wrong.Transaction, wrong.Ingress, wrong.Egress = cats.Transaction{7}, "IF-7", "EF-7"
-		s.hello(hello("EF-2", foreign, wrong))
+		h := hello("EF-2", foreign)
+		h.Bindings = append(h.Bindings, cats.HeldBinding{Half: cats.IngressHalf, State: cats.Active, Binding: b})
+		s.hello(h)
 		s.wantEmpty()
-		if len(s.out.Audit) != 2 {
+		if len(s.out.Audit) != 1 || s.out.Audit[0].Event != "binding-ignored" {
 			t.Errorf("%+v", s.out.Audit)
+		}
+		if sent := s.sent("EF-2"); len(sent.Removes) != 0 {
+			t.Errorf("%+v", sent)
+		}
+	})
+	t.Run("a flow that was draining is restored as draining, without slots, and ends at both", func(t *testing.T) {
+		for _, order := range [][]string{{"IF-1", "EF-2"}, {"EF-2", "IF-1"}} {
+			s := before.restarted(t)
+			drains := 0
+			for _, name := range order {
+				h := hello(name, b)
+				if name == "EF-2" { // the order to the ingress was lost
+					h.Bindings[0].State, h.Bindings[0].Reason = cats.Draining, cats.ReasonIdle
+				}
+				s.hello(h)
+				for _, d := range s.sent("IF-1").Drains {
+					if drains++; d.Half != cats.IngressHalf || d.Reason != cats.ReasonIdle {
+						t.Errorf("%v: %+v", order, d)
+					}
+				}
+			}
+			s.want(b.Transaction, cats.Draining)
+			s.wantDebited(csciB, 0)
+			if drains != 1 {
+				t.Errorf("%v: the ingress was ordered %d times to drain", order, drains)
+			}
+			s.wait(5 * time.Second)
+			s.status("IF-1", &b, cats.BindingRemoved, cats.ReasonIdle)
+			s.status("EF-2", &b, cats.BindingRemoved, cats.ReasonIdle)
+			s.wantEmpty()
+		}
+	})
+	t.Run("a binding that is older than the catalogue ends, also where its forwarders come late", func(t *testing.T) {
+		r := records()
+		r.Deployments[1].Locator.Address = netip.MustParseAddrPort("198.51.100.22:443")
+		for _, wait := range []time.Duration{0, time.Minute} {
+			s := before.restarted(t)
+			s.step(Events{Domain: domain(t, r)})
+			s.wait(wait)
+			s.connect("EF-2", b)
+			s.connect("IF-1", b)
+			s.want(b.Transaction, cats.ReconnectRequired)
+			s.status("IF-1", &b, cats.BindingRemoved, cats.ReasonRevoked)
+			s.status("EF-2", &b, cats.BindingRemoved, cats.ReasonRevoked)
+			s.wantEmpty()
 		}
 	})
 }
@@ -208,7 +259,7 @@ func TestReconnection(t *testing.T) {
 		old := s.sessions["EF-2"]
 		s.hello(hello("EF-2"))
 		s.step(Events{Forwarders: []ForwarderEvent{{Name: "EF-2", Session: old, Batch: cats.ForwarderBatch{Statuses: []cats.BindingStatus{
-			{Transaction: b.Transaction, Forwarder: "EF-2", Version: 1, Result: cats.BindingInstalled}}}}}})
+			{Transaction: b.Transaction, Forwarder: "EF-2", Half: cats.EgressHalf, Version: 1, Result: cats.BindingInstalled}}}}}})
 		s.want(q.Transaction, cats.Absent)
 		s.step(Events{Forwarders: []ForwarderEvent{{Name: "EF-2", Session: old, Closed: true}}})
 		if !s.core.forwarder("EF-2").connected {
@@ -228,8 +279,8 @@ func TestSessionsThatAreRefused(t *testing.T) {
 			t.Errorf("sent %+v", sent)
 		}
 	}
-	t.Run("CP-12-1 an unknown forwarder", func(t *testing.T) { refused(t, ready(t), hello("EF-9"), cats.ReasonUnauthorized) })
-	t.Run("CP-12-1 a hello in another's name", func(t *testing.T) {
+	t.Run("an unknown forwarder", func(t *testing.T) { refused(t, ready(t), hello("EF-9"), cats.ReasonUnauthorized) })
+	t.Run("a hello in another's name", func(t *testing.T) {
 		s := ready(t)
 		s.sessions["EF-1"]++
 		s.batch("EF-1", cats.ForwarderBatch{Hello: hello("EF-2")})
@@ -255,7 +306,7 @@ func TestSessionsThatAreRefused(t *testing.T) {
 			q := s.newRequest(51000)
 			s.request(q)
 			h := hello("EF-1")
-			h.Highest = highest
+			h.Highest = []cats.ShardEpoch{{Shard: 9, Epoch: cats.Epoch{Term: 1000}}, {Shard: 0, Epoch: highest}}
 			refused(t, s, h, cats.ReasonStaleEpoch)
 			if r := s.refusal(q); r.Reason != cats.ReasonStaleState {
 				t.Errorf("%+v", r)
@@ -271,16 +322,71 @@ func TestSessionsThatAreRefused(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a fence is handed out to be kept, again where a higher epoch is heard of", func(t *testing.T) {
+		s := newScript(t, Config{})
+		s.step(Events{Domain: domain(t, records())})
+		met := func(name string, highest cats.Epoch) cats.Fence {
+			h := hello(name)
+			h.Highest = []cats.ShardEpoch{{Epoch: highest}}
+			refused(t, s, h, cats.ReasonStaleEpoch)
+			return s.out.Fence
+		}
+		for _, step := range []struct {
+			name string
+			term uint64
+			want cats.Fence
+		}{
+			{"EF-1", 9, cats.Fence{Highest: cats.Epoch{Term: 9}, Forwarder: "EF-1"}},
+			{"EF-2", 8, cats.Fence{}},
+			{"IF-1", 9, cats.Fence{}},
+			{"IF-1", 12, cats.Fence{Highest: cats.Epoch{Term: 12}, Forwarder: "IF-1"}},
+			{"EF-2", 1, cats.Fence{}}, // one that has obeyed nobody above this core is not served either
+		} {
+			if got := met(step.name, cats.Epoch{Term: step.term}); got != step.want {
+				t.Errorf("%s at %d: %+v, want %+v", step.name, step.term, got, step.want)
+			}
+		}
+		if s.step(Events{}); !s.out.Fence.IsZero() {
+			t.Errorf("%+v", s.out.Fence)
+		}
+	})
+	t.Run("a core that starts with a fence serves nobody, and every refusal says what to do", func(t *testing.T) {
+		s := newScript(t, Config{Fence: cats.Fence{Highest: cats.Epoch{Term: 9}, Forwarder: "EF-1"}})
+		s.step(Events{Domain: domain(t, records())})
+		s.paths()
+		for _, name := range []string{"IF-1", "EF-1", "EF-2"} {
+			h := hello(name)
+			refused(t, s, h, cats.ReasonStaleEpoch)
+			if d := s.out.Closes[0].Detail; !strings.Contains(d, "EF-1 has obeyed epoch 9.0") || !strings.Contains(d, "margay-cps --recover") {
+				t.Error(d)
+			}
+		}
+		if all := s.wait(time.Minute); len(all) != 0 {
+			t.Errorf("%s", describe(all))
+		}
+		if g := s.core.Gauges(); g.Open || g.Connected != 0 || !strings.Contains(g.Fenced, "margay-cps --recover") {
+			t.Errorf("%+v", g)
+		}
+	})
 	t.Run("a forwarder that knows this core's epoch from this core is welcome", func(t *testing.T) {
 		s := ready(t)
 		h := hello("EF-1")
-		h.Highest = epoch
+		h.Highest = []cats.ShardEpoch{{Epoch: epoch}}
 		s.hello(h)
 		if len(s.out.Closes) != 0 || s.sent("EF-1").Provision == nil {
 			t.Errorf("%+v", s.out)
 		}
 	})
-	t.Run("CP-12-1 a forwarder that leaves the domain is dismissed", func(t *testing.T) {
+	t.Run("what a forwarder has obeyed of another shard is none of this core's", func(t *testing.T) {
+		s := ready(t)
+		h := hello("EF-1")
+		h.Highest = []cats.ShardEpoch{{Shard: 9, Epoch: cats.Epoch{Term: 1000}}}
+		s.hello(h)
+		if len(s.out.Closes) != 0 || s.core.Gauges().Fenced != "" {
+			t.Errorf("%+v", s.out.Closes)
+		}
+	})
+	t.Run("a forwarder that leaves the domain is dismissed", func(t *testing.T) {
 		s := ready(t)
 		d := domain(t, records())
 		d.Forwarders = []string{"IF-1", "EF-2"}
@@ -361,6 +467,15 @@ func TestProvision(t *testing.T) {
 			t.Errorf("generation %d", p.Generation)
 		}
 		s.activate(51000)
+	})
+	t.Run("an acknowledgement to another shard is none of this core's", func(t *testing.T) {
+		s := newScript(t, Config{})
+		s.step(Events{Domain: domain(t, records())})
+		s.hello(hello("EF-2"))
+		s.batch("EF-2", cats.ForwarderBatch{Provisioned: []cats.Provisioned{{Forwarder: "EF-2", Shard: 9, Generation: 1, Deliveries: []cats.CSCIID{csciB}}}})
+		if f := s.core.forwarder("EF-2"); f.answered || len(f.acknowledged) != 0 {
+			t.Errorf("%+v", f)
+		}
 	})
 	t.Run("a changed rule admits nothing before it is acknowledged", func(t *testing.T) {
 		s := ready(t)

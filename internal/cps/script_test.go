@@ -170,8 +170,21 @@ func (s *script) batch(name string, b cats.ForwarderBatch) *Effects {
 	return s.step(Events{Forwarders: []ForwarderEvent{{Name: name, Session: s.sessions[name], Batch: b}}})
 }
 
+// held gives the halves of bindings that a forwarder has, all of them ACTIVE.
+func held(name string, bindings ...cats.Binding) []cats.HeldBinding {
+	var all []cats.HeldBinding
+	for _, b := range bindings {
+		for _, which := range bothHalves {
+			if holder(&b, which) == name {
+				all = append(all, cats.HeldBinding{Half: which, State: cats.Active, Binding: b})
+			}
+		}
+	}
+	return all
+}
+
 func hello(name string, bindings ...cats.Binding) *cats.ForwarderHello {
-	h := &cats.ForwarderHello{Name: name, BootID: "boot", LayoutVersion: LayoutVersion, Bindings: bindings,
+	h := &cats.ForwarderHello{Name: name, BootID: "boot", LayoutVersion: cats.LayoutVersion, Bindings: held(name, bindings...),
 		Capabilities: cats.Capabilities{Encapsulations: cats.EncapSRv6, MaxSegments: 10}}
 	if name == "IF-1" {
 		h.ReturnSID = returnSID
@@ -197,11 +210,11 @@ func (s *script) connect(name string, bindings ...cats.Binding) {
 }
 
 func (s *script) acknowledge(p *cats.Provision, name string) *Effects {
-	answer := &cats.Provisioned{Forwarder: name, Generation: p.Generation}
+	answer := cats.Provisioned{Forwarder: name, Shard: p.Shard, Generation: p.Generation}
 	for _, d := range p.Deliveries {
 		answer.Deliveries = append(answer.Deliveries, d.CSCIID)
 	}
-	return s.batch(name, cats.ForwarderBatch{Provisioned: answer})
+	return s.batch(name, cats.ForwarderBatch{Provisioned: []cats.Provisioned{answer}})
 }
 
 func (s *script) disconnect(name string) *Effects {
@@ -266,9 +279,18 @@ func (s *script) request(q cats.ServiceRequest) *Effects {
 	return s.batch("IF-1", cats.ForwarderBatch{Requests: []cats.ServiceRequest{q}})
 }
 
+// status is a report on the half of a binding that a forwarder has; on the egress half, if it has both or none.
 func (s *script) status(name string, b *cats.Binding, result cats.BindingResult, reason cats.Reason) *Effects {
+	which := cats.EgressHalf
+	if b.Ingress == name && b.Egress != name {
+		which = cats.IngressHalf
+	}
+	return s.statusOf(name, which, b, result, reason)
+}
+
+func (s *script) statusOf(name string, which cats.Half, b *cats.Binding, result cats.BindingResult, reason cats.Reason) *Effects {
 	return s.batch(name, cats.ForwarderBatch{Statuses: []cats.BindingStatus{{
-		Transaction: b.Transaction, Forwarder: name, Version: b.Version, Result: result, Reason: reason, PathUp: true,
+		Transaction: b.Transaction, Forwarder: name, Half: which, Version: b.Version, Result: result, Reason: reason, PathUp: true,
 	}}})
 }
 

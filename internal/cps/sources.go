@@ -1,7 +1,6 @@
 package cps
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -107,7 +106,7 @@ func (c *Core) metricUpdate(s *source, u *cats.MetricUpdate) {
 		}
 		c.replySource(s, SourceAck, reply)
 		for _, instance := range result.Failed {
-			c.failInstance(instance, cats.ReasonInstanceFailed)
+			c.failInstance(instance)
 		}
 	}
 }
@@ -118,7 +117,7 @@ func (s *source) mayUpdate(u *cats.MetricUpdate) error {
 		return fmt.Errorf("the update names source %q, its session is that of %s: %w", u.Source, s.Name, cats.ReasonUnauthorized)
 	case u.Site != s.Site:
 		return fmt.Errorf("the update is for site %q, %s reports on %s: %w", u.Site, s.Name, s.Site, cats.ReasonUnauthorized)
-	case u.TTL <= 0:
+	case u.TTL <= 0 && u.Kind != cats.UpdateWithdraw:
 		return fmt.Errorf("the update has no ttl: %w", cats.ReasonMalformed)
 	}
 	return nil
@@ -139,8 +138,7 @@ func (c *Core) admitRecord(s *source, record *cats.Record) error {
 }
 
 func (c *Core) refuseUpdate(s *source, u *cats.MetricUpdate, err error) {
-	var reason cats.Reason
-	errors.As(err, &reason)
+	reason := cats.ReasonOf(err)
 	c.audit(Audit{Event: "update-refused", Subject: s.Name, Reason: reason, Detail: err.Error()})
 	c.replySource(s, SourceRefused, SourceReply{Epoch: u.Epoch, Sequence: u.Sequence, Reason: reason, Detail: err.Error()})
 }

@@ -57,10 +57,10 @@ func TestSources(t *testing.T) {
 		change func(*cats.MetricUpdate)
 		reason cats.Reason
 	}{
-		"CP-12-1 an update in another source's name": {func(u *cats.MetricUpdate) { u.Source = "csma-2" }, cats.ReasonUnauthorized},
-		"CP-12-1 an update for another site":         {func(u *cats.MetricUpdate) { u.Site = "edge-2" }, cats.ReasonUnauthorized},
-		"an update without lifetime":                 {func(u *cats.MetricUpdate) { u.TTL = 0 }, cats.ReasonMalformed},
-		"an update without sequence":                 {func(u *cats.MetricUpdate) { u.Sequence = 0 }, cats.ReasonMalformed},
+		"an update in another source's name": {func(u *cats.MetricUpdate) { u.Source = "csma-2" }, cats.ReasonUnauthorized},
+		"an update for another site":         {func(u *cats.MetricUpdate) { u.Site = "edge-2" }, cats.ReasonUnauthorized},
+		"an update without lifetime":         {func(u *cats.MetricUpdate) { u.TTL = 0 }, cats.ReasonMalformed},
+		"an update without sequence":         {func(u *cats.MetricUpdate) { u.Sequence = 0 }, cats.ReasonMalformed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)
@@ -75,6 +75,26 @@ func TestSources(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a WITHDRAW has no use for a lifetime, and touches what it names alone", func(t *testing.T) {
+		s := start(t)
+		r := records()
+		r.Deployments[1].Site = "edge-1"
+		s.step(Events{Domain: domain(t, r)})
+		s.send("csma-1", s.update("csma-1", s.record("csma-1", 10, 5), s.record("csma-2", 10, 5)))
+		s.wait(100 * time.Second)
+		u := s.update("csma-1", s.record("csma-1", 0, 0))
+		u.Kind, u.Base, u.TTL = cats.UpdateWithdraw, u.Sequence-1, 0
+		s.send("csma-1", u)
+		s.reply(SourceAck)
+		i := s.core.Instances(s.now)
+		if i[0].Report.Validity != cats.Withdrawn || i[1].Report.Validity != cats.Valid || i[1].Report.Age != 100*time.Second {
+			t.Errorf("%+v, %+v", i[0].Report, i[1].Report)
+		}
+		s.wait(50 * time.Second)
+		if i := s.core.Instances(s.now); i[1].Report.Validity != cats.Stale {
+			t.Errorf("%+v", i[1].Report)
+		}
+	})
 	t.Run("CP-5-2 rows of instances that are not the source's are left out", func(t *testing.T) {
 		s := start(t)
 		other, unknown, service := s.record("csma-2", 10, 5), s.record("csma-1", 10, 5), s.record("csma-1", 10, 5)
@@ -93,7 +113,7 @@ func TestSources(t *testing.T) {
 			t.Error("want the source's own row alone")
 		}
 	})
-	t.Run("CP-12-1 a source that the domain does not have is refused", func(t *testing.T) {
+	t.Run("a source that the domain does not have is refused", func(t *testing.T) {
 		s := start(t)
 		s.step(Events{Sources: []SourceEvent{{Name: "csma-9", Session: 1, Opened: true}}})
 		if r := s.reply(SourceRefused); r.Reason != cats.ReasonUnauthorized {

@@ -137,7 +137,7 @@ func (c *Core) update(now cats.Instant, i *instance, report *cats.SCIReport, s *
 	c.cache.move(r, cats.ReportingHealthy)
 	c.changed(r, before)
 	for _, v := range c.views {
-		v.note(now.Add(c.config.Coalesce), r, &c.config.Thresholds)
+		v.note(now, r, &c.config)
 	}
 }
 
@@ -153,7 +153,7 @@ func (c *Core) age(now cats.Instant) cats.Instant {
 		c.cache.move(r, cats.ReportingStale)
 		c.changed(r, before)
 		for _, v := range c.views {
-			v.note(now.Add(c.config.Coalesce), r, &c.config.Thresholds)
+			v.note(now, r, &c.config)
 		}
 	}
 	for r := c.cache.stale.front; r != nil && now >= r.updated.Add(failed); r = c.cache.stale.front {
@@ -162,7 +162,7 @@ func (c *Core) age(now cats.Instant) cats.Instant {
 		r.health, r.metrics.GAS, r.metrics.InFlight = cats.Unhealthy, 0, 0
 		c.changed(r, before)
 		for _, v := range c.views {
-			v.withdraw(now.Add(c.config.Coalesce), r)
+			v.withdraw(now, r, &c.config)
 		}
 	}
 	deadline := cats.Never
@@ -178,7 +178,7 @@ func (c *Core) age(now cats.Instant) cats.Instant {
 // remove takes a row out of the cache and withdraws it from every C-PS that has it.
 func (c *Core) remove(now cats.Instant, r *row, evicted bool) {
 	for _, v := range c.views {
-		v.withdraw(now.Add(c.config.Coalesce), r)
+		v.withdraw(now, r, &c.config)
 		delete(v.told, r)
 	}
 	before := r.state()

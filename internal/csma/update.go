@@ -10,18 +10,14 @@ func (c *Core) flush(now cats.Instant, v *view) cats.Instant {
 	if now >= v.full {
 		c.sendFull(now, v)
 	}
-	if len(v.withdrawn) > 0 {
-		c.send(now, v, cats.UpdateWithdraw, v.withdrawn)
-		v.removal, v.withdrawn = v.sequence, nil
-	}
-	if v.critical || len(v.queue) > 0 && now >= v.routine {
-		c.sendDelta(now, v)
+	if now >= v.critical || v.waiting() && now >= v.routine {
+		c.sendChanges(now, v)
 	}
 	if now >= v.refresh {
 		c.send(now, v, cats.UpdateRefresh, nil)
 	}
-	deadline := min(v.full, v.refresh)
-	if len(v.queue) > 0 {
+	deadline := min(v.full, v.refresh, v.critical)
+	if v.waiting() {
 		deadline = min(deadline, v.routine)
 	}
 	return deadline
@@ -36,19 +32,34 @@ func (c *Core) sendFull(now cats.Instant, v *view) {
 		}
 	}
 	v.dequeue()
-	v.withdrawn = nil
 	c.send(now, v, cats.UpdateFull, records)
 	v.removal, v.unapplied = v.sequence, v.sequence
 	v.full = now.Add(c.config.Heartbeat)
 }
 
-// sendDelta tells the queued rows, unless what made them worth it is gone again.
-func (c *Core) sendDelta(now cats.Instant, v *view) {
+// sendChanges tells what waits: withdrawals in one message, changed rows in the next. Where what was critical is gone
+// again, the rest waits for its time. The SCIs of what is critical pay with a token each.
+func (c *Core) sendChanges(now cats.Instant, v *view) {
+	v.critical = min(v.withdrawal, v.sift(&c.config.Thresholds))
+	if now < v.critical && now < v.routine {
+		return
+	}
+	message := v.sequence + 1
+	for i := range v.withdrawn {
+		v.buckets.take(now, v.withdrawn[i].CSCIID, message)
+	}
 	records := make([]cats.Record, 0, len(v.queue))
-	for _, r := range v.dequeue() {
-		if r.reporting != cats.ReportingFailed && v.told[r].urgency(r, &c.config.Thresholds) != negligible {
-			records = append(records, v.tell(now, r))
+	for _, r := range v.queue {
+		if t := v.told[r]; t.due != cats.Never && !t.repeat {
+			v.buckets.take(now, r.csci, message)
 		}
+		records = append(records, v.tell(now, r))
+	}
+	withdrawn := v.withdrawn
+	v.dequeue()
+	if len(withdrawn) > 0 {
+		c.send(now, v, cats.UpdateWithdraw, withdrawn)
+		v.removal = v.sequence
 	}
 	if len(records) > 0 {
 		c.send(now, v, cats.UpdateDelta, records)

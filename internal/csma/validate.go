@@ -7,12 +7,6 @@ import (
 	"github.com/margay-net/margay/cats"
 )
 
-// Bounds of what one service of a report may make the cache hold.
-const (
-	maxVersion    = 63 // octets
-	maxExtensions = 32 // further metrics
-)
-
 // validate gives nil, or the reason why a report must not reach the cache (C-SMA sections 4.2 and 12). One fault in it
 // refuses the whole report.
 func (c *Core) validate(now cats.Instant, r *Report) error {
@@ -39,15 +33,11 @@ func (c *Core) validate(now cats.Instant, r *Report) error {
 	return i.checkOrder(now, r)
 }
 
-// checkValues is range validation (C-SMA section 4.2).
+// checkValues is range validation (C-SMA section 4.2). How long a text and how many extensions there may be, the message
+// form limits.
 func checkValues(s *cats.ServiceReport) error {
-	switch {
-	case s.Health > cats.Unhealthy:
+	if s.Health > cats.Unhealthy {
 		return fmt.Errorf("health %v: %w", s.Health, cats.ReasonMalformed)
-	case len(s.Version) > maxVersion:
-		return fmt.Errorf("version of %d octets above %d: %w", len(s.Version), maxVersion, cats.ReasonOversize)
-	case len(s.Metrics.Extensions) > maxExtensions:
-		return fmt.Errorf("%d extensions above %d: %w", len(s.Metrics.Extensions), maxExtensions, cats.ReasonOversize)
 	}
 	return s.Metrics.CheckRange()
 }

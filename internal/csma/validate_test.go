@@ -76,13 +76,6 @@ func TestRange(t *testing.T) {
 		r.Epoch = uint64(g.now.Add(29 * time.Second).Wall().UnixMilli())
 		g.accept(r)
 	})
-	t.Run("more than a row may hold", func(t *testing.T) {
-		many := map[string]float64{}
-		for i := range maxExtensions + 1 {
-			many[fmt.Sprint(i)] = 1
-		}
-		settled(t, testConfig()).refused(edit(func(m *cats.Metrics) { m.Extensions = many }), cats.ReasonOversize)
-	})
 	t.Run("a health that does not exist", func(t *testing.T) {
 		r := report("sci-a", "A", 2, "S1", 100)
 		r.Services[0].Health = 200

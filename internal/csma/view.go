@@ -18,11 +18,14 @@ type view struct {
 	unapplied uint64 // sequence of a FULL that was not answered yet; 0: none
 	told      map[*row]*told
 	queue     []*row // that differ enough from what was told
-	critical  bool   // one of them must not wait
 	withdrawn []cats.Record
-	full      cats.Instant // next FULL
-	routine   cats.Instant // earliest next update without a critical row
-	refresh   cats.Instant // next REFRESH
+	buckets   buckets
+
+	full       cats.Instant // next FULL
+	critical   cats.Instant // next update for what must not wait; Never: nothing is critical
+	withdrawal cats.Instant // the part of withdrawn in critical
+	routine    cats.Instant // earliest next update without anything critical
+	refresh    cats.Instant // next REFRESH
 }
 
 // told is what a C-PS was last told of one row.
@@ -32,6 +35,7 @@ type told struct {
 	current  bool   // it was not withdrawn since
 	repeat   bool   // that update may not have arrived
 	queued   bool
+	due      cats.Instant // while it is queued: when it must be told; Never: it is not critical
 }
 
 // urgency is how much a row differs from what was told.
@@ -40,7 +44,8 @@ type urgency uint8
 const (
 	negligible urgency = iota // waits for the next FULL
 	routine                   // above a threshold
-	critical                  // to be told at once
+	improving                 // critical, for the better
+	worsening                 // critical, for the worse
 )
 
 func (c *Core) configureViews() {
@@ -48,10 +53,14 @@ func (c *Core) configureViews() {
 	for _, name := range c.config.CPS {
 		i := slices.IndexFunc(c.views, func(v *view) bool { return v.cps == name })
 		if i >= 0 {
-			views = append(views, c.views[i])
+			v := c.views[i]
+			maps.DeleteFunc(v.buckets, func(id cats.CSCIID, _ bucket) bool { return c.cache.instances[id] == nil })
+			views = append(views, v)
 			continue
 		}
-		views = append(views, &view{cps: name, told: make(map[*row]*told)})
+		views = append(views, &view{
+			cps: name, told: make(map[*row]*told), buckets: make(buckets), critical: cats.Never, withdrawal: cats.Never,
+		})
 	}
 	c.views = views
 }
@@ -102,7 +111,7 @@ func (c *Core) open(now cats.Instant, v *view, epoch, sequence uint64) {
 			t := v.entry(r)
 			t.repeat = t.sequence > sequence || !t.current || !same(r, &t.record)
 			if t.repeat {
-				v.enqueue(r, t, critical)
+				v.enqueue(r, t, now)
 			}
 		}
 	}
@@ -125,7 +134,7 @@ func (v *view) close() {
 		v.removal = math.MaxUint64 // until the next FULL
 	}
 	v.dequeue()
-	v.open, v.withdrawn, v.unapplied = false, nil, 0
+	v.open, v.unapplied = false, 0
 }
 
 func (v *view) entry(r *row) *told {
@@ -137,45 +146,77 @@ func (v *view) entry(r *row) *told {
 	return t
 }
 
-func (v *view) enqueue(r *row, t *told, u urgency) {
-	v.critical = v.critical || u == critical
+// enqueue has r told at the time due; Never: with the next routine update.
+func (v *view) enqueue(r *row, t *told, due cats.Instant) {
 	if !t.queued {
-		t.queued = true
+		t.queued, t.due = true, cats.Never
 		v.queue = append(v.queue, r)
 	}
+	t.due = min(t.due, due)
+	v.critical = min(v.critical, due)
 }
 
-// dequeue empties the queue and gives what was in it, without the rows that left the cache meanwhile.
-func (v *view) dequeue() []*row {
-	rows := v.queue[:0]
+// waiting tells whether there is something to tell.
+func (v *view) waiting() bool { return len(v.queue) > 0 || len(v.withdrawn) > 0 }
+
+// sift takes out of the queue what left the cache and what is not worth telling any more, and gives the time at which the
+// most urgent of the rest must be told.
+func (v *view) sift(limits *Thresholds) (due cats.Instant) {
+	due = cats.Never
+	v.queue = slices.DeleteFunc(v.queue, func(r *row) bool {
+		t := v.told[r]
+		if t == nil {
+			return true
+		}
+		switch t.urgency(r, limits) {
+		case negligible:
+			t.queued = false
+			return true
+		case routine:
+			t.due = cats.Never
+		}
+		due = min(due, t.due)
+		return false
+	})
+	return due
+}
+
+// dequeue forgets what waits to be told.
+func (v *view) dequeue() {
 	for _, r := range v.queue {
 		if t := v.told[r]; t != nil {
 			t.queued = false
-			rows = append(rows, r)
 		}
 	}
-	v.queue, v.critical = nil, false
-	return rows
+	v.queue, v.withdrawn, v.critical, v.withdrawal = nil, nil, cats.Never, cats.Never
 }
 
-// note takes notice of a changed row. A row that this C-PS never heard of is announced with a FULL at the time due,
-// together with others that come until then.
-func (v *view) note(due cats.Instant, r *row, limits *Thresholds) {
+// note takes notice of a changed row. A row that this C-PS never heard of is announced with a FULL, after the coalescing
+// time together with others that come until then, and not before its SCI may cause a message.
+func (v *view) note(now cats.Instant, r *row, c *Config) {
 	if !v.open {
 		return
 	}
 	t := v.told[r]
 	if t == nil {
-		v.full = min(v.full, due)
+		if due := max(now.Add(c.Coalesce), v.buckets.ready(now, r.csci, forWorsening)); due < v.full {
+			v.full = due
+			v.buckets.take(now, r.csci, v.sequence+1)
+		}
 		return
 	}
-	if u := t.urgency(r, limits); u != negligible {
-		v.enqueue(r, t, u)
+	switch t.urgency(r, &c.Thresholds) {
+	case worsening:
+		v.enqueue(r, t, v.buckets.ready(now, r.csci, forWorsening))
+	case improving:
+		v.enqueue(r, t, v.buckets.ready(now, r.csci, forImproving))
+	case routine:
+		v.enqueue(r, t, cats.Never)
 	}
 }
 
-// withdraw takes notice that r must not be relied on any more; a FULL at the time due settles what is left.
-func (v *view) withdraw(due cats.Instant, r *row) {
+// withdraw takes notice that r must not be relied on any more; a FULL settles what is left, after the coalescing time.
+func (v *view) withdraw(now cats.Instant, r *row, c *Config) {
 	t := v.told[r]
 	if t == nil || !t.current {
 		return
@@ -188,21 +229,39 @@ func (v *view) withdraw(due cats.Instant, r *row) {
 	v.withdrawn = append(v.withdrawn, cats.Record{
 		CSID: r.cs, CSCIID: r.csci, Health: cats.HealthUnknown, Reporting: cats.ReportingFailed, ReportEpoch: r.epoch, ReportSequence: r.sequence,
 	})
-	v.full = min(v.full, due)
+	due := v.buckets.ready(now, r.csci, forWorsening)
+	v.withdrawal, v.critical = min(v.withdrawal, due), min(v.critical, due)
+	v.full = min(v.full, due.Add(c.Coalesce))
 }
 
-// urgency compares r with what was told of it.
+// urgency compares r with what was told of it. Of a FAILED row there is nothing to tell: it is withdrawn.
 func (t *told) urgency(r *row, limits *Thresholds) urgency {
 	was, is := &t.record.Metrics, &r.metrics
 	switch {
-	case t.repeat, !t.current, t.record.Health != r.health, (was.GAS == 0) != (is.GAS == 0), was.SecurityLevel != is.SecurityLevel:
-		return critical
+	case r.reporting == cats.ReportingFailed:
+		return negligible
+	case t.repeat, t.current && t.worse(r):
+		return worsening
+	case !t.current, t.record.Health != r.health, (was.GAS == 0) != (is.GAS == 0), was.SecurityLevel != is.SecurityLevel:
+		return improving
 	case t.record.Reporting != r.reporting, t.record.Version != r.version,
 		exceeds(was.GAS, is.GAS, limits.GASPercent), distance(was.GAS, is.GAS) > limits.GASAbsolute,
 		exceeds(was.ComputingTimeMS, is.ComputingTimeMS, limits.TimePercent):
 		return routine
 	}
 	return negligible
+}
+
+// worse tells whether a decision on what was told would count on what r no longer has.
+func (t *told) worse(r *row) bool {
+	was, is := &t.record.Metrics, &r.metrics
+	return trouble(r.health) > trouble(t.record.Health) || was.GAS > 0 && is.GAS == 0 ||
+		was.SecurityLevel.Present && (!is.SecurityLevel.Present || is.SecurityLevel.Value < was.SecurityLevel.Value)
+}
+
+// trouble orders health from the best to the worst.
+func trouble(h cats.Health) int {
+	return slices.Index([]cats.Health{cats.Healthy, cats.Degraded, cats.HealthUnknown, cats.Unhealthy}, h)
 }
 
 func distance(a, b uint32) uint64 { return uint64(max(a, b) - min(a, b)) }

@@ -7,10 +7,6 @@ import (
 	"github.com/margay-net/margay/cats"
 )
 
-// LayoutVersion numbers the layout of the pinned maps. It grows whenever a key or value changes, and Open refuses pins
-// of another version.
-const LayoutVersion = 1
-
 // Limits of the data plane.
 const (
 	// MaxSegments is the deepest SRv6 segment list that can be pushed: XDP gives 256 octets of headroom, of which veth
@@ -50,8 +46,8 @@ type Config struct {
 // Role is a set of the things that an interface is for.
 type Role uint32
 
-// The roles of a port. A packet is decapsulated only on a core port: a client or an instance cannot speak SRv6 to this
-// forwarder's segments.
+// The roles of a port. One with the core role is inside the SR domain: a packet is decapsulated only there. On the others
+// segment routing headers, and packets to segments of any node, are refused (see SetDomainBlock).
 const (
 	RoleClient   Role = 1 << iota // has client attachments
 	RoleCore                      // toward the network

@@ -195,9 +195,10 @@ func TestSegments(t *testing.T) {
 	to := func(sid string) outer { return outer{ingressSource, []netip.Addr{addr(sid)}, 0, 0, 9, 60} }
 
 	t.Run("an unknown segment of the local block", func(t *testing.T) {
-		for _, port := range []string{"core0", "client0", "svc0"} {
-			n.expectDrop(t, port, ethernet(n.mac[port], coreMAC, to("2001:db8:0:e2::22").encapsulate(ip)),
-				cats.ReasonUnknownSID)
+		for port, reason := range map[string]cats.Reason{
+			"core0": cats.ReasonUnknownSID, "client0": cats.ReasonUnauthorized, "svc0": cats.ReasonUnauthorized,
+		} {
+			n.expectDrop(t, port, ethernet(n.mac[port], coreMAC, to("2001:db8:0:e2::22").encapsulate(ip)), reason)
 		}
 		routed := outer{ingressSource, []netip.Addr{transitSID1, addr("2001:db8:0:e2::22")}, 0, 0, 9, 60}
 		n.expectDrop(t, "core0", n.arriving(routed, ip), cats.ReasonUnknownSID)

@@ -18,6 +18,9 @@ const (
 	hopCore, hopClient, hopInstance, hopVLAN, hopSmall = 1, 2, 3, 4, 5
 )
 
+// domain is where the SIDs of the example come from.
+var domain = prefixes("2001:db8:0:1::/64", "2001:db8:0:e0::/59")
+
 // newDomain gives a node that is ingress and egress of every flow, with everything installed.
 func newDomain(t testing.TB) *node {
 	t.Helper()
@@ -43,6 +46,7 @@ func newDomain(t testing.TB) *node {
 		n.PutPath(pathNative, Path{Kind: cats.PathNative, NextHop: hopCore}),
 		n.SetReturnSID(returnSID),
 		n.SetLocalBlock(netip.MustParsePrefix("2001:db8:0:e2::/64")),
+		n.SetDomainBlock(domain),
 		n.SetServices([]cats.ServiceRule{
 			{Number: 1, CSID: "S1", Prefix: prefixes("192.0.2.100/32")[0], Protocol: cats.TCP, Port: 443},
 			{Number: 2, CSID: "S2", Prefix: prefixes("192.0.2.100/32")[0], Protocol: cats.UDP, Port: 53},
@@ -406,7 +410,7 @@ func withExtensionHeaders(ip []byte) []byte {
 	transport := ip[6]
 	headers := []byte{
 		43, 0, 1, 4, 0, 0, 0, 0, // hop by hop, PadN
-		60, 2, 4, 0, 0, 0, 0, 0, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, // SRH at its last segment
+		60, 2, 2, 0, 0, 0, 0, 0, 0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, // of Mobile IPv6
 		transport, 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // destination options, PadN
 	}
 	out := append(append(append([]byte(nil), ip[:40]...), headers...), ip[40:]...)

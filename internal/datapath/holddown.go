@@ -6,11 +6,14 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/margay-net/margay/cats"
 )
 
-// HoldDown makes the program drop misses of key, counted under reason, for that long from now.
+// HoldDown makes the program drop misses of key, counted under reason, for that long from now. It takes one map update (2
+// µs). Room is for 65,536 keys: beyond it the kernel gives up one that was not asked for lately, whose next packet is a
+// miss again. What keeps it from giving up any just then is cats.ReasonTableFull.
 func (d *Datapath) HoldDown(key Key, reason cats.Reason, duration time.Duration) error {
 	k, err := encodeIngressKey(key)
 	if err != nil {
@@ -20,7 +23,11 @@ func (d *Datapath) HoldDown(key Key, reason cats.Reason, duration time.Duration)
 		return fmt.Errorf("hold-down of %s: %d is no reason", key.Tuple, reason)
 	}
 	value := programHeldDown{Until: uint64(Monotonic() + int64(duration)), Reason: uint32(reason)}
-	if err := d.maps.HoldDown.Put(&k, &value); err != nil {
+	err = d.maps.HoldDown.Put(&k, &value)
+	if errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EBUSY) {
+		return fmt.Errorf("hold-down of %s: %w: %w", key.Tuple, err, cats.ReasonTableFull)
+	}
+	if err != nil {
 		return fmt.Errorf("hold-down of %s: %w", key.Tuple, err)
 	}
 	return nil

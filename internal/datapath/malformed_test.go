@@ -73,9 +73,6 @@ func TestTruncated(t *testing.T) {
 			if s.port == "rel0" {
 				readable = ReleaseOverhead
 			}
-			if s.port == "svc0" {
-				readable = len(s.frame) // no locator without ports; the kernel refuses what is cut off
-			}
 			n.in(t, func() error {
 				for length := 14; length < len(s.frame); length++ {
 					a, _, err := n.runHere(uint32(n.index[s.port]), s.frame[:length:length])
@@ -121,17 +118,86 @@ func TestFragments(t *testing.T) {
 				n.expectNoMiss(t)
 			})
 		}
-		t.Run(f.name+" from a locator", func(t *testing.T) {
-			n.expectDrop(t, "svc0", ethernet(n.mac["svc0"], instanceMAC, make(f.reverse(), first)), cats.ReasonBadPacket)
-			// No port to tell it by, and useless without the first.
-			frame := ethernet(n.mac["svc0"], instanceMAC, make(f.reverse(), later))
+		for _, port := range []string{"svc0", "any0"} {
+			for _, fragment := range []uint16{first, later, later &^ first} {
+				t.Run("CP-8.6-2 "+f.name+" from a locator by "+port, func(t *testing.T) {
+					n.expectDrop(t, port, ethernet(n.mac[port], instanceMAC, make(f.reverse(), fragment)), cats.ReasonBadPacket)
+				})
+			}
+		}
+		t.Run(f.name+" of another port of the instance", func(t *testing.T) {
+			g := f
+			g.locator = netip.AddrPortFrom(f.locator.Addr(), 22)
+			frame := ethernet(n.mac["svc0"], instanceMAC, make(g.reverse(), first))
 			n.expect(t, "svc0", frame, xdpPass, frame)
+		})
+		t.Run(f.name+" of another protocol of the instance", func(t *testing.T) {
+			for _, fragment := range []uint16{first, later} {
+				for _, protocol := range []byte{1, 58, 6 + 32, 17 + 32} {
+					ip := make(f.reverse(), fragment)
+					if f.client.Addr().Is4() {
+						ip[9] = protocol
+					} else {
+						ip[40] = protocol
+					}
+					frame := ethernet(n.mac["svc0"], instanceMAC, ip)
+					n.expect(t, "svc0", frame, xdpPass, frame)
+				}
+			}
+		})
+		t.Run(f.name+" of a host beside the instance", func(t *testing.T) {
+			g := f
+			g.locator = netip.AddrPortFrom(f.locator.Addr().Next(), f.locator.Port())
+			for _, fragment := range []uint16{first, later} {
+				frame := ethernet(n.mac["svc0"], instanceMAC, make(g.reverse(), fragment))
+				n.expect(t, "svc0", frame, xdpPass, frame)
+			}
 		})
 		t.Run(f.name+" elsewhere", func(t *testing.T) {
 			frame := ethernet(n.mac["client0"], clientMAC, make(f.delivered(), first))
 			n.expect(t, "client0", frame, xdpPass, frame)
 		})
 	}
+}
+
+// TestUnknownProtocolFromLocator sends what may be of any protocol.
+func TestUnknownProtocolFromLocator(t *testing.T) {
+	n := newDomain(t)
+	n.samples(t)
+	for _, f := range []flow{tcp6, udp6} {
+		beside := f
+		beside.locator = netip.AddrPortFrom(f.locator.Addr().Next(), f.locator.Port())
+		for name, change := range map[string]func([]byte) []byte{
+			"options in another fragment": func(ip []byte) []byte { return extended(ip, 44, []byte{60, 0, 0, 9, 0, 0, 0, 1}) },
+			"not at its last destination": func(ip []byte) []byte { return extended(ip, 43, []byte{ip[6], 0, 2, 1, 0, 0, 0, 0}) },
+		} {
+			t.Run("CP-8.6-2 "+f.name+" "+name, func(t *testing.T) {
+				n.expectDrop(t, "svc0", ethernet(n.mac["svc0"], instanceMAC, change(packet{tuple: f.reverse(), ttl: 9}.octets(t))),
+					cats.ReasonBadPacket)
+				frame := ethernet(n.mac["svc0"], instanceMAC, change(packet{tuple: beside.reverse(), ttl: 9}.octets(t)))
+				n.expect(t, "svc0", frame, xdpPass, frame)
+			})
+		}
+	}
+}
+
+// TestFragmentsOfOtherProtocol proves that a host with locators of one protocol keeps what it sends by the other, and
+// that an end of its locators is the end of that.
+func TestFragmentsOfOtherProtocol(t *testing.T) {
+	n := newDomain(t)
+	later := func(f flow) []byte {
+		ip := packet{tuple: f.reverse(), ttl: 9, payload: "abcdefg"}.octets(t)
+		binary.BigEndian.PutUint16(ip[6:], 3)
+		return ethernet(n.mac["svc0"], instanceMAC, ip)
+	}
+	must(t, n.SetDeliveries([]Delivery{tcp4.delivery(deliverSID, hopInstance)}))
+	n.expectDrop(t, "svc0", later(tcp4), cats.ReasonBadPacket)
+	n.expect(t, "svc0", later(udp4), xdpPass, later(udp4))
+	must(t, n.SetDeliveries([]Delivery{udp4.delivery(deliverSID, hopInstance)}))
+	n.expectDrop(t, "svc0", later(udp4), cats.ReasonBadPacket)
+	n.expect(t, "svc0", later(tcp4), xdpPass, later(tcp4))
+	must(t, n.SetDeliveries(nil))
+	n.expect(t, "svc0", later(udp4), xdpPass, later(udp4))
 }
 
 func TestBrokenToService(t *testing.T) {
@@ -176,7 +242,7 @@ func TestBrokenFromLocator(t *testing.T) {
 			if f.client.Addr().Is6() {
 				header = 40
 			}
-			for length := header + 4; length < len(whole); length++ {
+			for length := header; length < len(whole); length++ {
 				ip := append([]byte(nil), whole[:length]...)
 				if header == 20 {
 					ip[3] = byte(length)

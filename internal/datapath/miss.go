@@ -64,7 +64,7 @@ const (
 // ReleaseFrame appends to dst the frame that makes the program take up a held packet again, to be sent as it is on the
 // other end of the private veth: a header that names the interface that the packet came in on, and the packet.
 func ReleaseFrame(dst []byte, interfaceIndex int, frame []byte) []byte {
-	dst = append(dst, make([]byte, 12)...) // both Ethernet addresses; nobody reads them
+	dst = append(dst, make([]byte, 12)...) // both Ethernet addresses; the program does not read them
 	dst = binary.BigEndian.AppendUint16(dst, releaseEthertype)
 	dst = binary.BigEndian.AppendUint16(dst, releaseMagic)
 	dst = binary.BigEndian.AppendUint32(dst, uint32(interfaceIndex))

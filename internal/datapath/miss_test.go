@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -305,5 +306,37 @@ func TestReadMisses(t *testing.T) {
 	must(t, n.Close())
 	if err := <-ended; !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v, want ErrClosed", err)
+	}
+}
+
+// TestHoldDownFull proves that keys in hold-down cost a bounded amount of memory and never an error: the oldest go.
+func TestHoldDownFull(t *testing.T) {
+	n := newDomain(t)
+	capacity := int(n.maps.HoldDown.MaxEntries())
+	key := func(i int) Key {
+		f := udp4
+		f.client = netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i >> 16)}), uint16(i))
+		return f.ingressKey("client-1")
+	}
+	for i := range capacity + capacity/2 {
+		if err := n.HoldDown(key(i), cats.ReasonOverload, time.Hour); err != nil {
+			t.Fatalf("key %d of %d: %v", i, capacity, err)
+		}
+	}
+	last := packet{tuple: key(capacity + capacity/2 - 1).Tuple, ttl: 64}.octets(t)
+	n.expectDrop(t, "client0", ethernet(n.mac["client0"], clientMAC, last), cats.ReasonOverload)
+	held := 0
+	must(t, eachOf(n.maps.HoldDown, func(*programBindingKey, *programHeldDown) { held++ }))
+	if held > capacity || held < capacity/2 {
+		t.Errorf("%d keys are in hold-down; there is room for %d", held, capacity)
+	}
+}
+
+func BenchmarkHoldDown(b *testing.B) {
+	n := newDomain(b)
+	key := udp4.ingressKey("client-1")
+	for i := 0; b.Loop(); i++ {
+		key.Tuple.Source = netip.AddrPortFrom(key.Tuple.Source.Addr(), uint16(i))
+		must(b, n.HoldDown(key, cats.ReasonOverload, time.Second))
 	}
 }

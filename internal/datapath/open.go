@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/margay-net/margay/cats"
 )
 
 // Datapath is the data plane of one forwarder.
@@ -139,9 +141,9 @@ func checkLayout(pinDir string) error {
 			return fmt.Errorf("pinned map %s: %w", pin, err)
 		}
 	}
-	if found.Layout != LayoutVersion && found.Layout != 0 {
+	if found.Layout != cats.LayoutVersion && found.Layout != 0 {
 		return fmt.Errorf("the pinned maps have layout %d and this program needs %d: unload the data plane with the "+
-			"program that made it, which ends its flows", found.Layout, LayoutVersion)
+			"program that made it, which ends its flows", found.Layout, cats.LayoutVersion)
 	}
 	return nil
 }
@@ -153,7 +155,7 @@ func (d *Datapath) identify() error {
 		return fmt.Errorf("reading map state: %w", err)
 	}
 	if state.Layout == 0 {
-		state.Layout = LayoutVersion
+		state.Layout = cats.LayoutVersion
 		rand.Read(state.Id[:]) // never fails
 		if err := d.maps.State.Put(uint32(0), &state); err != nil {
 			return fmt.Errorf("writing map state: %w", err)

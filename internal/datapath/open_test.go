@@ -134,8 +134,8 @@ func TestOpenRefusals(t *testing.T) {
 		})
 	}
 	t.Run("another layout", func(t *testing.T) {
-		must(t, n.maps.State.Put(uint32(0), &programIncarnation{Layout: LayoutVersion + 1}))
-		n.refuse(t, n.config(), n.pins, fmt.Sprint("layout ", LayoutVersion+1), fmt.Sprint("needs ", LayoutVersion))
+		must(t, n.maps.State.Put(uint32(0), &programIncarnation{Layout: cats.LayoutVersion + 1}))
+		n.refuse(t, n.config(), n.pins, fmt.Sprint("layout ", cats.LayoutVersion+1), fmt.Sprint("needs ", cats.LayoutVersion))
 	})
 }
 
@@ -247,7 +247,7 @@ func TestReducedPrivileges(t *testing.T) {
 		return errors.Join(read, counted, dumped,
 			n.Install(entries), n.Install(entries), n.SetDraining(entries[0].Key, transaction, true),
 			n.PutPath(40, Path{Kind: cats.PathNative}), n.HoldDown(entries[0].Key, cats.ReasonTimeout, 1),
-			n.SetServices(nil), n.SetAttachments(nil), n.SetDeliveries(nil), n.RaiseEpoch(1, cats.Epoch{Term: 1}),
+			n.SetServices(nil), n.SetAttachments(nil), n.SetDeliveries(nil), n.SetDomainBlock(domain), n.RaiseEpoch(1, cats.Epoch{Term: 1}),
 			n.SetPorts(nodePorts[1:]), n.SetPorts(nodePorts))
 	})
 }

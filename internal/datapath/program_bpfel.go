@@ -99,6 +99,12 @@ type programBlock struct {
 	Pad     uint32
 }
 
+type programDomainKey struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Target       programAddress
+}
+
 type programEpoch struct {
 	_       structs.HostLayout
 	Term    uint64
@@ -249,9 +255,11 @@ const (
 	programMapBindings      = "bindings"
 	programMapBlocks        = "blocks"
 	programMapCounters      = "counters"
+	programMapDomain        = "domain"
 	programMapDrops         = "drops"
 	programMapEpochs        = "epochs"
 	programMapHoldDown      = "hold_down"
+	programMapHosts         = "hosts"
 	programMapLocators      = "locators"
 	programMapMisses        = "misses"
 	programMapNextHops      = "next_hops"
@@ -327,9 +335,11 @@ type programMapSpecs struct {
 	Bindings    *ebpf.MapSpec `ebpf:"bindings"`
 	Blocks      *ebpf.MapSpec `ebpf:"blocks"`
 	Counters    *ebpf.MapSpec `ebpf:"counters"`
+	Domain      *ebpf.MapSpec `ebpf:"domain"`
 	Drops       *ebpf.MapSpec `ebpf:"drops"`
 	Epochs      *ebpf.MapSpec `ebpf:"epochs"`
 	HoldDown    *ebpf.MapSpec `ebpf:"hold_down"`
+	Hosts       *ebpf.MapSpec `ebpf:"hosts"`
 	Locators    *ebpf.MapSpec `ebpf:"locators"`
 	Misses      *ebpf.MapSpec `ebpf:"misses"`
 	NextHops    *ebpf.MapSpec `ebpf:"next_hops"`
@@ -379,9 +389,11 @@ type programMaps struct {
 	Bindings    *ebpf.Map `ebpf:"bindings"`
 	Blocks      *ebpf.Map `ebpf:"blocks"`
 	Counters    *ebpf.Map `ebpf:"counters"`
+	Domain      *ebpf.Map `ebpf:"domain"`
 	Drops       *ebpf.Map `ebpf:"drops"`
 	Epochs      *ebpf.Map `ebpf:"epochs"`
 	HoldDown    *ebpf.Map `ebpf:"hold_down"`
+	Hosts       *ebpf.Map `ebpf:"hosts"`
 	Locators    *ebpf.Map `ebpf:"locators"`
 	Misses      *ebpf.Map `ebpf:"misses"`
 	NextHops    *ebpf.Map `ebpf:"next_hops"`
@@ -399,9 +411,11 @@ func (m *programMaps) Close() error {
 		m.Bindings,
 		m.Blocks,
 		m.Counters,
+		m.Domain,
 		m.Drops,
 		m.Epochs,
 		m.HoldDown,
+		m.Hosts,
 		m.Locators,
 		m.Misses,
 		m.NextHops,

@@ -93,6 +93,7 @@ func (d *Datapath) SetDeliveries(deliveries []Delivery) error {
 		}
 	}
 	locators := make(map[programLocatorKey]uint32)
+	hosts := make(map[programAddress]uint32)
 	for _, e := range deliveries {
 		sid, key, value, err := encodeDelivery(e)
 		if err != nil {
@@ -105,6 +106,10 @@ func (d *Datapath) SetDeliveries(deliveries []Delivery) error {
 			return fmt.Errorf("delivery by SID %s: locator %s is in use", e.SID, e.Locator)
 		}
 		want[sid], locators[key] = value, e.NextHop
+		hosts[key.Locator] |= 1 << key.Protocol
+	}
+	if err := replace(d.maps.Hosts, hosts); err != nil {
+		return fmt.Errorf("hosts of locators: %w", err)
 	}
 	if err := replace(d.maps.Locators, locators); err != nil {
 		return fmt.Errorf("locators: %w", err)
@@ -122,6 +127,9 @@ func encodeDelivery(e Delivery) (sid programAddress, key programLocatorKey, valu
 	address := e.Locator.Address
 	if !address.IsValid() || address.Addr().Is4In6() {
 		return sid, key, value, fmt.Errorf("delivery by SID %s: locator %s is no address", e.SID, e.Locator)
+	}
+	if p := e.Locator.Protocol; p != cats.TCP && p != cats.UDP {
+		return sid, key, value, fmt.Errorf("delivery by SID %s: protocol %s of the locator is neither tcp nor udp", e.SID, p)
 	}
 	key = programLocatorKey{
 		Locator: encodeAddress(address.Addr()), Port: swap16(address.Port()), Protocol: uint8(e.Locator.Protocol),
@@ -180,6 +188,28 @@ func (d *Datapath) SetLocalBlock(block netip.Prefix) error {
 	}
 	if err := d.maps.Blocks.Put(uint32(0), &value); err != nil {
 		return fmt.Errorf("local block: %w", err)
+	}
+	return nil
+}
+
+// SetDomainBlock replaces the prefixes that the SIDs of the whole SR domain are taken from, those of other nodes
+// included: an IPv6 packet to an address in them that comes in on a port without RoleCore is dropped as unauthorized (RFC
+// 8754 section 5.1), whatever is in it. On such ports this forwarder's own SIDs, and segment routing headers, are refused
+// without it, too.
+func (d *Datapath) SetDomainBlock(prefixes []netip.Prefix) error {
+	want := make(map[programDomainKey]uint32)
+	for _, p := range prefixes {
+		if err := checkSID(p.Addr()); err != nil {
+			return fmt.Errorf("SR domain: %w", err)
+		}
+		bits, address, err := encodePrefix(p)
+		if err != nil {
+			return fmt.Errorf("SR domain: %w", err)
+		}
+		want[programDomainKey{PrefixLength: bits, Target: address}] = 1
+	}
+	if err := replace(d.maps.Domain, want); err != nil {
+		return fmt.Errorf("SR domain: %w", err)
 	}
 	return nil
 }

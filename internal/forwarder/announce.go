@@ -1,7 +1,7 @@
 package forwarder
 
 import (
-	"errors"
+	"container/list"
 	"fmt"
 
 	"github.com/margay-net/margay/cats"
@@ -11,6 +11,7 @@ import (
 type announcement struct {
 	flow        cats.FlowKey
 	key         key
+	by          string
 	identity    Identity
 	constraints cats.Constraints
 	generation  uint16
@@ -18,12 +19,63 @@ type announcement struct {
 	raised      bool // the data plane was asked to hand this flow up
 }
 
+// announcements are those that wait: one for each key, the first to expire in front.
+type announcements struct {
+	byKey  map[key]*list.Element // of order
+	order  list.List             // of *announcement
+	caller cats.Tally[string]    // how many each caller has
+}
+
+func (a *announcements) len() int { return a.order.Len() }
+
+func (a *announcements) get(k key) *announcement {
+	if e := a.byKey[k]; e != nil {
+		return e.Value.(*announcement)
+	}
+	return nil
+}
+
+// put files an announcement in place of the last one of its key. It expires after every other.
+func (a *announcements) put(n *announcement) {
+	a.remove(n.key)
+	a.byKey[n.key] = a.order.PushBack(n)
+	a.caller.Add(n.by)
+}
+
+// remove takes out that of a key, if there is one, and gives it.
+func (a *announcements) remove(k key) *announcement {
+	e := a.byKey[k]
+	if e == nil {
+		return nil
+	}
+	delete(a.byKey, k)
+	removed := a.order.Remove(e).(*announcement)
+	a.caller.Remove(removed.by)
+	return removed
+}
+
+// first gives the one that expires first; nil: there is none.
+func (a *announcements) first() *announcement {
+	if e := a.order.Front(); e != nil {
+		return e.Value.(*announcement)
+	}
+	return nil
+}
+
+// next gives when the first one expires.
+func (a *announcements) next() cats.Instant {
+	if first := a.first(); first != nil {
+		return first.expires
+	}
+	return cats.Never
+}
+
 // announce keeps the metadata of a coming flow and answers the caller (CP section 6, Mode B).
 func (c *Core) announce(a *Announcement) {
 	answer := AnnounceAnswer{Token: a.Token}
 	csid, err := c.keepAnnouncement(a)
 	if err != nil {
-		answer.Reason, answer.Detail = reasonOf(err), err.Error()
+		answer.Reason, answer.Detail = cats.ReasonOf(err), err.Error()
 		c.audit(Audit{Event: "announce-refused", Reason: answer.Reason, By: a.By, Detail: answer.Detail})
 	} else {
 		answer.CSID, answer.For = csid, c.cfg.Limits.AnnounceLife
@@ -47,24 +99,43 @@ func (c *Core) keepAnnouncement(a *Announcement) (cats.CSID, error) {
 	if c.pendingByKey[k] != nil {
 		return "", fmt.Errorf("the flow is being decided without it: %w", cats.ReasonStaleState)
 	}
-	if c.announced[k] == nil && len(c.announced) >= c.cfg.Limits.Announcements {
-		return "", fmt.Errorf("%d announcements wait already: %w", len(c.announced), cats.ReasonOverload)
+	if err := c.admitAnnouncement(k, a.By); err != nil {
+		return "", err
 	}
 	kept := &announcement{
-		flow: cats.FlowKey{Attachment: at.Name, Tenant: at.Tenant, Tuple: a.Tuple}, key: k,
+		flow: cats.FlowKey{Attachment: at.Name, Tenant: at.Tenant, Tuple: a.Tuple}, key: k, by: a.By,
 		identity: a.Identity, constraints: a.Constraints, generation: a.Generation,
-		expires: c.now.Add(c.cfg.Limits.AnnounceLife),
 	}
 	service, known := c.services.service(a.Tuple.Protocol, a.Tuple.Target)
 	if known {
 		csid = service
-	} else {
-		kept.raised = true // also while the flow is pending, up to its deadline
-		c.out.Announced = append(c.out.Announced, AnnouncedFlow{kept.flow, c.cfg.Limits.AnnounceLife + c.cfg.Limits.PendingDeadline})
 	}
-	c.announced[k] = kept
-	c.announceDue.add(kept.expires, k)
+	kept.raised = !known
+	c.await(kept)
 	return csid, nil
+}
+
+// admitAnnouncement applies the limits in all and for each caller; one that replaces the caller's own takes no room.
+func (c *Core) admitAnnouncement(k key, by string) error {
+	l, old := &c.cfg.Limits, c.announced.get(k)
+	switch {
+	case old == nil && c.announced.len() >= l.Announcements:
+		return fmt.Errorf("%d announcements wait already: %w", c.announced.len(), cats.ReasonOverload)
+	case (old == nil || old.by != by) && c.announced.caller.Of(by) >= l.AnnouncedByOne:
+		return fmt.Errorf("%d announcements of %s wait already: %w", c.announced.caller.Of(by), by, cats.ReasonOverload)
+	}
+	return nil
+}
+
+// raise has the data plane hand a flow up, once in a Step however often it is announced.
+func (c *Core) raise(f AnnouncedFlow) {
+	for i := range c.out.Announced {
+		if c.out.Announced[i].Key == f.Key {
+			c.out.Announced[i] = f
+			return
+		}
+	}
+	c.out.Announced = append(c.out.Announced, f)
 }
 
 // attachmentOf gives the attachment that an announced flow will come in on: the named one, or the one with the longest
@@ -89,43 +160,38 @@ func (c *Core) attachmentOf(a *Announcement) (found *Attachment, err error) {
 	return found, nil
 }
 
-// takeAnnouncement gives the announcement of a flow, once. The data plane goes on handing the flow up until lower.
-func (c *Core) takeAnnouncement(k key) *announcement {
-	a := c.announced[k]
-	if a != nil {
-		delete(c.announced, k)
-		c.stats.AnnounceUsed++
+// await lets an announcement wait for its flow, or for the flow's next try.
+func (c *Core) await(a *announcement) {
+	a.expires = c.now.Add(c.cfg.Limits.AnnounceLife)
+	if a.raised { // also while the flow is pending, up to its deadline
+		c.raise(AnnouncedFlow{a.flow, c.cfg.Limits.AnnounceLife + c.cfg.Limits.PendingDeadline})
 	}
-	return a
+	c.announced.put(a)
+}
+
+// giveBack keeps the announcement of a flow that failed, since only an admitted flow has used it: what the client sends
+// again must not pass without the constraints that it was refused by (CP section 11).
+func (c *Core) giveBack(a *announcement) {
+	if a != nil && c.announced.get(a.key) == nil && c.announced.len() < c.cfg.Limits.Announcements {
+		c.await(a)
+		return
+	}
+	c.lower(a)
 }
 
 // lower ends what an announcement asked of the data plane.
 func (c *Core) lower(a *announcement) {
-	if a == nil || !a.raised || c.announced[a.key] != nil {
+	if a == nil || !a.raised || c.announced.get(a.key) != nil {
 		return
 	}
 	c.out.Announced = append(c.out.Announced, AnnouncedFlow{Key: a.flow})
 }
 
 func (c *Core) expireAnnouncements() {
-	for {
-		due, ok := c.announceDue.take(c.now)
-		if !ok {
-			return
-		}
-		if a := c.announced[due.what]; a != nil && a.expires <= c.now {
-			delete(c.announced, due.what)
-			c.lower(a)
-			c.stats.AnnounceLost++
-		}
+	for c.announced.next() <= c.now {
+		a := c.announced.first()
+		c.announced.remove(a.key)
+		c.lower(a)
+		c.stats.AnnounceLost++
 	}
-}
-
-// reasonOf gives the reason that err wraps; every error of this package wraps one.
-func reasonOf(err error) cats.Reason {
-	var r cats.Reason
-	if errors.As(err, &r) {
-		return r
-	}
-	return cats.ReasonMalformed
 }

@@ -38,6 +38,7 @@ type record struct {
 	check    cats.Instant // when inspect looks at it next
 	drainEnd cats.Instant // when a forwarder without C-PS removes what drains
 	reported cats.Instant // counters
+	counted  bool         // counters have moved since
 	ending   cats.Reason  // why its life is over, before it drains
 	gone     cats.Reason  // why it is removed
 
@@ -108,8 +109,12 @@ func (c *Core) install(i *cats.Install) {
 		c.reinstall(r, i)
 		return
 	}
+	if c.removed.has(identity{b.Transaction, i.Half}) {
+		c.refuseInstall(i, cats.ReasonTimeout, "the order came after the one to remove this half")
+		return
+	}
 	if err := c.checkInstall(i); err != nil {
-		c.refuseInstall(i, reasonOf(err), err.Error())
+		c.refuseInstall(i, cats.ReasonOf(err), err.Error())
 		return
 	}
 	r := &record{Record: Record{Half: i.Half, Binding: *b}, id: identity{b.Transaction, i.Half}, key: c.keyOf(i.Half, b), place: nowhere}
@@ -140,11 +145,11 @@ func (c *Core) reinstall(r *record, i *cats.Install) {
 		c.refuseInstall(i, cats.ReasonCommitFailed, fmt.Sprintf("version %d is being installed", latest))
 	default:
 		if err := c.checkBinding(i.Half, b); err != nil {
-			c.refuseInstall(i, reasonOf(err), err.Error())
+			c.refuseInstall(i, cats.ReasonOf(err), err.Error())
 			return
 		}
-		if c.keyOf(i.Half, b) != r.key {
-			c.refuseInstall(i, cats.ReasonMalformed, "a new version of a binding cannot match another flow")
+		if moved := moves(&r.Binding, b); moved != "" {
+			c.refuseInstall(i, cats.ReasonMalformed, "a new version of a binding cannot change "+moved)
 			return
 		}
 		next := *b
@@ -154,6 +159,22 @@ func (c *Core) reinstall(r *record, i *cats.Install) {
 		c.out.Journal = append(c.out.Journal, JournalEntry{Kind: JournalPut, Record: changed})
 		c.operate(OperationInstall, r, &next)
 	}
+}
+
+// moves tells what a newer version of a binding changes of what stays for a flow's life: only the paths to its instance
+// can be repaired (CP section 8.5). Empty: nothing.
+func moves(old, b *cats.Binding) string {
+	switch {
+	case b.Match != old.Match:
+		return fmt.Sprintf("its flow from %s to %s", old.Match, b.Match)
+	case b.CSCIID != old.CSCIID:
+		return fmt.Sprintf("its instance from %s to %s", old.CSCIID, b.CSCIID)
+	case b.Locator != old.Locator:
+		return fmt.Sprintf("its locator from %s to %s", old.Locator, b.Locator)
+	case b.Egress != old.Egress || b.Attachment != old.Attachment:
+		return fmt.Sprintf("its egress attachment from %s at %s to %s at %s", old.Attachment, old.Egress, b.Attachment, b.Egress)
+	}
+	return ""
 }
 
 // checkInstall says why a half that is new here cannot be installed.
@@ -309,15 +330,15 @@ func (c *Core) settleRemove(r *record, result *Result) {
 
 // drain marks a half as DRAINING: its packets pass and refresh nothing (CP section 10).
 func (c *Core) drain(d *cats.Drain) {
+	id := identity{d.Transaction, d.Half}
 	if !c.fence(d.Shard, d.Epoch) {
-		detail := c.staleOrder("drain", d.Transaction, d.Shard, d.Epoch)
-		c.refuseOrder(d.Transaction, detail)
+		c.refuseOrder(id, c.staleOrder("drain", d.Transaction, d.Shard, d.Epoch))
 		return
 	}
-	r := c.records[identity{d.Transaction, d.Half}]
+	r := c.records[id]
 	switch {
 	case r == nil:
-		c.reportGone(d.Transaction, d.Reason)
+		c.reportGone(id, d.Reason)
 	case r.phase == inForce:
 		c.beginDraining(r, d.Reason)
 	}
@@ -346,14 +367,15 @@ func (c *Core) drainEnd(half cats.Half) cats.Instant {
 
 // remove takes a half out by order of the C-PS.
 func (c *Core) remove(o *cats.Remove) {
+	id := identity{o.Transaction, o.Half}
 	if !c.fence(o.Shard, o.Epoch) {
-		detail := c.staleOrder("removal", o.Transaction, o.Shard, o.Epoch)
-		c.refuseOrder(o.Transaction, detail)
+		c.refuseOrder(id, c.staleOrder("removal", o.Transaction, o.Shard, o.Epoch))
 		return
 	}
-	r := c.records[identity{o.Transaction, o.Half}]
+	c.removed.add(c.now, id)
+	r := c.records[id]
 	if r == nil {
-		c.reportGone(o.Transaction, o.Reason)
+		c.reportGone(id, o.Reason)
 		return
 	}
 	r.tell = true

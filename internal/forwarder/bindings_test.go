@@ -151,12 +151,45 @@ func TestVersions(t *testing.T) {
 		g.steer(installBatch(cats.IngressHalf, repaired(b, 2)))
 		g.wantStatus(b.Transaction, cats.BindingRefused, cats.ReasonStaleState)
 	})
-	t.Run("a version cannot move the binding to another flow", func(t *testing.T) {
+	elsewhere := netip.MustParseAddrPort("198.51.100.11:443")
+	for what, change := range map[string]func(*cats.Binding){
+		"flow": func(b *cats.Binding) {
+			*b = binding(cats.ServiceRequest{Transaction: b.Transaction, Key: cats.FlowKey{Attachment: "client-1", Tenant: "default", Tuple: tcp(51001)}})
+		},
+		"tenant of the flow": func(b *cats.Binding) { b.Match.Tenant = "other" },
+		"instance":           func(b *cats.Binding) { b.CSCIID = "198.51.100.11:443" },
+		"locator":            func(b *cats.Binding) { b.Locator.Address, b.Reverse.Service.Source = elsewhere, elsewhere },
+		"egress":             func(b *cats.Binding) { b.Egress = "EF-1" },
+		"egress attachment":  func(b *cats.Binding) { b.Attachment = transitSID },
+	} {
+		t.Run("CP-8.5-3 a new version cannot move the binding to another "+what, func(t *testing.T) {
+			g := newRig(t)
+			b := g.establish(tcp(51000))
+			moved := repaired(b, 1)
+			change(&moved)
+			moved.Version = 2
+			g.steer(installBatch(cats.IngressHalf, moved))
+			g.wantStatus(b.Transaction, cats.BindingRefused, cats.ReasonMalformed)
+			if s, _ := g.status(b.Transaction); s.Version != 2 || s.Half != cats.IngressHalf || s.Detail == "" {
+				t.Errorf("status %+v", s)
+			}
+			if v := g.core.Bindings(); len(v) != 1 || len(g.unanswered) != 0 || !cmp.Equal(v[0].Binding, b, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})) {
+				t.Errorf("something changed: %+v, %+v", v, g.unanswered)
+			}
+		})
+	}
+	t.Run("CP-8.5-3 an egress half is not moved to another instance either", func(t *testing.T) {
 		g := newRig(t)
-		b := g.establish(tcp(51000))
-		moved := binding(cats.ServiceRequest{Transaction: b.Transaction, Key: cats.FlowKey{Attachment: "client-1", Tenant: "default", Tuple: tcp(51001)}})
-		moved.Version = 2
-		g.steer(installBatch(cats.IngressHalf, moved))
+		b := g.egressBinding(1, 51000)
+		g.steer(installBatch(cats.EgressHalf, b))
+		g.settle(cats.ReasonNone)
+		p := provision(2, epoch1)
+		p.Deliveries = append(p.Deliveries, cats.Delivery{CSCIID: "a", Locator: cats.Locator{Protocol: cats.TCP, Address: locator}, SID: attachSID})
+		g.steer(&cats.SteeringBatch{Provision: p})
+		g.step(&forwarder.Events{Provisioned: &forwarder.ProvisionResult{Generation: 2}})
+		moved := repaired(b, 2)
+		moved.CSCIID = "a"
+		g.steer(installBatch(cats.EgressHalf, moved))
 		g.wantStatus(b.Transaction, cats.BindingRefused, cats.ReasonMalformed)
 	})
 }
@@ -186,7 +219,7 @@ func TestEpochs(t *testing.T) {
 		if len(g.unanswered)+len(g.journal) != 0 || g.out.Provision != nil {
 			t.Fatalf("something changed: %+v %+v", g.unanswered, g.journal)
 		}
-		if p := g.out.Send.Provisioned; p == nil || p.Reason != cats.ReasonStaleEpoch {
+		if p := g.out.Send.Provisioned; len(p) != 1 || p[0].Reason != cats.ReasonStaleEpoch {
 			t.Fatalf("provisioned %+v", p)
 		}
 		g.wantStatus(b.Transaction, cats.BindingRefused, cats.ReasonStaleEpoch)
@@ -200,7 +233,7 @@ func TestEpochs(t *testing.T) {
 		g.steer(&cats.SteeringBatch{Removes: []cats.Remove{{Transaction: cats.Transaction{1}, Epoch: high, Half: cats.EgressHalf}}})
 		h := start(t, config("IF-1"), g.core.Snapshot())
 		h.session(forwarder.SessionUp)
-		if e := h.out.Send.Hello.Highest; e != high {
+		if e := h.out.Send.Hello.Obeyed(0); e != high {
 			t.Fatalf("hello says %s", e)
 		}
 		h.steer(installBatch(cats.EgressHalf, h.egressBinding(1, 1)))
@@ -212,6 +245,55 @@ func TestEpochs(t *testing.T) {
 		g.steer(installBatch(cats.EgressHalf, g.egressBinding(1, 1)))
 		g.settle(cats.ReasonNone)
 		g.wantStatus(cats.Transaction{9, 15: 1}, cats.BindingInstalled, cats.ReasonNone)
+		g.session(forwarder.SessionUp)
+		want := []cats.ShardEpoch{{Shard: 0, Epoch: epoch1}, {Shard: 5, Epoch: high}}
+		if h := g.out.Send.Hello; !slices.Equal(h.Highest, want) || h.Obeyed(5) != high || h.Obeyed(9) != (cats.Epoch{}) {
+			t.Fatalf("hello says %+v", h.Highest)
+		}
+	})
+}
+
+// A forwarder can be ingress and egress of one flow; what it says of it names the half.
+func TestBothHalvesAtOneForwarder(t *testing.T) {
+	g := newRig(t)
+	_, r := g.open(tcp(51000))
+	b := binding(r)
+	b.Egress = "IF-1"
+	for _, half := range []cats.Half{cats.EgressHalf, cats.IngressHalf} {
+		g.steer(installBatch(half, b))
+		g.settle(cats.ReasonNone)
+		if s, _ := g.status(b.Transaction); s.Result != cats.BindingInstalled || s.Half != half {
+			t.Fatalf("status %+v, want that of the %s half", s, half)
+		}
+	}
+	g.steer(&cats.SteeringBatch{Drains: []cats.Drain{{Transaction: b.Transaction, Epoch: epoch1, Half: cats.EgressHalf, Reason: cats.ReasonFinished}}})
+	g.settle(cats.ReasonNone)
+	t.Run("the hello names each half and its state", func(t *testing.T) {
+		h := start(t, config("IF-1"), g.core.Snapshot())
+		h.session(forwarder.SessionUp)
+		held := h.out.Send.Hello.Bindings
+		if len(held) != 2 || held[0].Half != cats.IngressHalf || held[0].State != cats.Active || held[0].Reason != cats.ReasonNone ||
+			held[1].Half != cats.EgressHalf || held[1].State != cats.Draining || held[1].Reason != cats.ReasonFinished {
+			t.Fatalf("%+v", held)
+		}
+	})
+	t.Run("a removal of one half leaves the other", func(t *testing.T) {
+		g.steer(&cats.SteeringBatch{Removes: []cats.Remove{{Transaction: b.Transaction, Epoch: epoch1, Half: cats.IngressHalf, Reason: cats.ReasonFinished}}})
+		g.settle(cats.ReasonNone)
+		if s, _ := g.status(b.Transaction); s.Result != cats.BindingRemoved || s.Half != cats.IngressHalf {
+			t.Fatalf("status %+v", s)
+		}
+		if v := g.core.Bindings(); len(v) != 1 || v[0].Half != cats.EgressHalf {
+			t.Fatalf("%+v", v)
+		}
+	})
+	t.Run("orders about a half that is not here, or of a stale owner, are answered for that half", func(t *testing.T) {
+		g.forget()
+		g.steer(&cats.SteeringBatch{Removes: []cats.Remove{{Transaction: b.Transaction, Epoch: epoch1, Half: cats.IngressHalf}, {Transaction: b.Transaction, Half: cats.EgressHalf}}})
+		if len(g.statuses) != 2 || g.statuses[0].Half != cats.IngressHalf || g.statuses[0].Result != cats.BindingRemoved ||
+			g.statuses[1].Half != cats.EgressHalf || g.statuses[1].Result != cats.BindingRefused {
+			t.Fatalf("%+v", g.statuses)
+		}
 	})
 }
 
@@ -258,8 +340,31 @@ func TestRemove(t *testing.T) {
 	})
 }
 
+func TestRemovalsWithoutSession(t *testing.T) {
+	const most = 2
+	g := newRig(t, func(c *forwarder.Config) { c.Limits.Unreported = most })
+	for port := uint16(1); port <= 5; port++ {
+		g.establish(tcp(port))
+	}
+	g.session(forwarder.SessionDown)
+	for _, v := range g.core.Bindings() {
+		g.scan(forwarder.Usage{Transaction: v.Binding.Transaction, Half: v.Half, LastSeen: g.now, ForwardFlags: forwarder.RST})
+	}
+	g.settle(cats.ReasonNone)
+	g.pass(5 * time.Second)
+	g.settle(cats.ReasonNone)
+	if s := g.out.Stats; s.RemovalsLost != 5-most {
+		t.Fatalf("%d removals are counted as lost, want %d", s.RemovalsLost, 5-most)
+	}
+	g.forget()
+	g.session(forwarder.SessionUp)
+	if len(g.statuses) != most {
+		t.Fatalf("%d removals are told: %+v", len(g.statuses), g.statuses)
+	}
+}
+
 func TestRestart(t *testing.T) {
-	t.Run("CP-10-4 the hello of a restarted forwarder carries every binding whole", func(t *testing.T) {
+	t.Run("CP-9-1 CP-10-4 the hello of a restarted forwarder carries its capabilities, and every binding whole", func(t *testing.T) {
 		g := newRig(t)
 		in := g.establish(tcp(51000))
 		out := g.egressBinding(1, 52000)
@@ -270,10 +375,12 @@ func TestRestart(t *testing.T) {
 		h.session(forwarder.SessionUp)
 		hello := h.out.Send.Hello
 		want := &cats.ForwarderHello{
-			Name: "IF-1", BootID: "boot-1", LayoutVersion: 1, ReturnSID: returnSID, Highest: epoch1,
+			Name: "IF-1", BootID: "boot-1", LayoutVersion: 1, ReturnSID: returnSID, Highest: []cats.ShardEpoch{{Epoch: epoch1}},
 			Capabilities: cats.Capabilities{Encapsulations: cats.EncapNone | cats.EncapSRv6, MaxSegments: 10},
 			Attachments:  []cats.ClientAttachment{{Name: "client-1", Tenant: "default"}, {Name: "client-2", Tenant: "other"}},
-			Bindings:     []cats.Binding{out, in},
+			Bindings: []cats.HeldBinding{
+				{Half: cats.EgressHalf, State: cats.Active, Binding: out}, {Half: cats.IngressHalf, State: cats.Active, Binding: in},
+			},
 		}
 		if d := cmp.Diff(want, hello, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); d != "" {
 			t.Fatal(d)
@@ -303,7 +410,7 @@ func TestProvision(t *testing.T) {
 			t.Fatalf("provision %v, acknowledged %v", g.out.Provision, g.out.Send.Provisioned)
 		}
 		g.step(&forwarder.Events{Provisioned: &forwarder.ProvisionResult{Generation: 2, Deliveries: []cats.CSCIID{csciB}}})
-		want := &cats.Provisioned{Forwarder: "IF-1", Generation: 2, Deliveries: []cats.CSCIID{csciB}}
+		want := []cats.Provisioned{{Forwarder: "IF-1", Generation: 2, Deliveries: []cats.CSCIID{csciB}}}
 		if d := cmp.Diff(want, g.out.Send.Provisioned); d != "" {
 			t.Fatal(d)
 		}
@@ -311,7 +418,7 @@ func TestProvision(t *testing.T) {
 	t.Run("CP-9-5 what is no longer in place is taken back", func(t *testing.T) {
 		g := newRig(t)
 		g.step(&forwarder.Events{Provisioned: &forwarder.ProvisionResult{Generation: 1}})
-		if a := g.out.Send.Provisioned; a == nil || a.Generation != 1 || a.Reason != cats.ReasonNone || len(a.Deliveries) != 0 {
+		if a := g.out.Send.Provisioned; len(a) != 1 || a[0].Generation != 1 || a[0].Reason != cats.ReasonNone || len(a[0].Deliveries) != 0 {
 			t.Fatalf("acknowledged %+v", a)
 		}
 	})
@@ -321,7 +428,7 @@ func TestProvision(t *testing.T) {
 		p.Services = nil
 		g.steer(&cats.SteeringBatch{Provision: p})
 		g.step(&forwarder.Events{Provisioned: &forwarder.ProvisionResult{Generation: 2, Reason: cats.ReasonTableFull, Detail: "no room"}})
-		if a := g.out.Send.Provisioned; a == nil || a.Reason != cats.ReasonTableFull {
+		if a := g.out.Send.Provisioned; len(a) != 1 || a[0].Reason != cats.ReasonTableFull {
 			t.Fatalf("acknowledged %+v", a)
 		}
 		g.open(tcp(51000))
@@ -329,6 +436,90 @@ func TestProvision(t *testing.T) {
 		if last.Kind != forwarder.JournalProvision || last.Provision.Generation != 1 {
 			t.Fatalf("the journal ends with %+v", last)
 		}
+	})
+}
+
+func TestProvisionsOfShards(t *testing.T) {
+	other := &cats.Provision{
+		Generation: 7, Shard: 5, Epoch: epoch1,
+		Services:   []cats.ServiceRule{{Number: 9, CSID: "S9", Prefix: netip.MustParsePrefix("192.0.2.109/32"), Protocol: cats.TCP, Port: 443}},
+		Deliveries: []cats.Delivery{{CSCIID: "nine", Locator: cats.Locator{Protocol: cats.TCP, Address: locator}, SID: transitSID}, provision(1, epoch1).Deliveries[0]},
+	}
+	nine := tcp(51009)
+	nine.Target = netip.MustParseAddrPort("192.0.2.109:443")
+	both := func(t *testing.T) *rig {
+		g := newRig(t)
+		g.steer(&cats.SteeringBatch{Provision: other})
+		p := g.out.Provision
+		if p == nil || len(p.Services) != 4 || len(p.Deliveries) != 3 {
+			t.Fatalf("the data plane is given %+v, want the rules of both shards, each once", p)
+		}
+		g.step(&forwarder.Events{Provisioned: &forwarder.ProvisionResult{Generation: p.Generation, Deliveries: []cats.CSCIID{csciB, "nine"}}})
+		return g
+	}
+	t.Run("a provision replaces that of its shard alone", func(t *testing.T) {
+		g := both(t)
+		want := []cats.Provisioned{{Forwarder: "IF-1", Shard: 5, Generation: 7, Deliveries: []cats.CSCIID{csciB, "nine"}}}
+		if d := cmp.Diff(want, g.out.Send.Provisioned); d != "" {
+			t.Fatal(d)
+		}
+		g.open(tcp(51000))
+		g.open(nine)
+	})
+	t.Run("what is in place is acknowledged to each shard", func(t *testing.T) {
+		g := both(t)
+		g.step(&forwarder.Events{Provisioned: &forwarder.ProvisionResult{Generation: 8, Deliveries: []cats.CSCIID{"nine"}}})
+		want := []cats.Provisioned{{Forwarder: "IF-1", Generation: 1}, {Forwarder: "IF-1", Shard: 5, Generation: 7, Deliveries: []cats.CSCIID{"nine"}}}
+		if d := cmp.Diff(want, g.out.Send.Provisioned); d != "" {
+			t.Fatal(d)
+		}
+	})
+	t.Run("two in one message are put in force together", func(t *testing.T) {
+		g := newRig(t)
+		g.step(&forwarder.Events{Steering: []*cats.SteeringBatch{{Provision: provision(2, epoch1)}, {Provision: other}}})
+		if g.out.Provision.Generation != 9 {
+			t.Fatalf("generation %d", g.out.Provision.Generation)
+		}
+		g.step(&forwarder.Events{Provisioned: &forwarder.ProvisionResult{Generation: 9}})
+		if p := g.out.Send.Provisioned; len(p) != 2 || p[0].Generation != 2 || p[1].Shard != 5 || p[1].Generation != 7 {
+			t.Fatalf("acknowledged %+v", p)
+		}
+		g.open(nine)
+	})
+	t.Run("one that cannot be applied leaves the other shard's, and is gone from the journal", func(t *testing.T) {
+		g := newRig(t)
+		g.steer(&cats.SteeringBatch{Provision: other})
+		g.step(&forwarder.Events{Provisioned: &forwarder.ProvisionResult{Generation: 8, Reason: cats.ReasonTableFull}})
+		if p := g.out.Send.Provisioned; len(p) != 1 || p[0].Shard != 5 || p[0].Reason != cats.ReasonTableFull {
+			t.Fatalf("acknowledged %+v", p)
+		}
+		g.wantDropped(g.arrive(nine, forwarder.SYN), cats.ReasonUnknownService)
+		g.open(tcp(51000))
+		last := g.journal[len(g.journal)-1]
+		if last.Kind != forwarder.JournalProvision || last.Shard != 5 || last.Provision != nil {
+			t.Fatalf("the journal ends with %+v", last)
+		}
+	})
+	t.Run("CP-9-5 a binding needs the delivery rule of its own shard", func(t *testing.T) {
+		g := newRig(t)
+		b := g.egressBinding(1, 1)
+		b.Shard = 5
+		g.steer(installBatch(cats.EgressHalf, b))
+		g.wantStatus(b.Transaction, cats.BindingRefused, cats.ReasonCommitFailed)
+		g = both(t)
+		g.steer(installBatch(cats.EgressHalf, b))
+		g.settle(cats.ReasonNone)
+		g.wantStatus(b.Transaction, cats.BindingInstalled, cats.ReasonNone)
+	})
+	t.Run("the provisions of all shards outlive a restart", func(t *testing.T) {
+		s := both(t).core.Snapshot()
+		if r := s.Rules(); len(s.Provisions) != 2 || len(r.Services) != 4 || len(r.Deliveries) != 3 {
+			t.Fatalf("%+v", s.Provisions)
+		}
+		h := start(t, config("IF-1"), s)
+		h.session(forwarder.SessionUp)
+		h.open(tcp(51000))
+		h.open(nine)
 	})
 }
 

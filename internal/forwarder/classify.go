@@ -17,18 +17,14 @@ type key struct {
 	protocol               cats.Protocol
 }
 
-// client is whom the admission limits count by: an IPv4 address or an IPv6 /64, of one attachment.
+// client is whom the admission limits count by: a client of one attachment.
 type client struct {
-	prefix     [16]byte
+	prefix     netip.Prefix
 	attachment uint16
 }
 
 func (k *key) client() client {
-	c := client{prefix: k.source, attachment: k.attachment}
-	if !netip.AddrFrom16(k.source).Is4In6() {
-		clear(c.prefix[8:])
-	}
-	return c
+	return client{cats.ClientOf(netip.AddrFrom16(k.source)), k.attachment}
 }
 
 func tupleKey(attachment uint16, t cats.Tuple) key {

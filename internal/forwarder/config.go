@@ -49,12 +49,13 @@ type Limits struct {
 	PendingDeadline  time.Duration // from the first packet to its release or drop; default 2 s
 	PacketsPerFlow   int           // held packets of one pending flow; default 4
 	OctetsPerFlow    int           // held octets of one pending flow; default 16 KiB
-	Pending          int           // pending flows in all; default 10,000
+	Pending          int           // pending flows in all, and keys in hold-down; default 10,000
 	PendingPerTenant int           // default 2,000
 	PendingPerClient int           // a client is an IPv4 address or an IPv6 /64 of one attachment; default 100
 	HoldDown         time.Duration // a refused key is not asked for again; default 1 s
 	AnnounceLife     time.Duration // an announced request waits for its flow; default 10 s
 	Announcements    int           // waiting announcements in all; default 10,000
+	AnnouncedByOne   int           // waiting announcements of one authenticated caller; default 1,000
 	TCPIdle          time.Duration // established, where the binding gives none; default 2 h 4 min (RFC 5382)
 	TCPHalfOpen      time.Duration // before the first reverse packet; default 30 s
 	TCPClosing       time.Duration // after a first FIN; default 10 s
@@ -77,6 +78,7 @@ func (l Limits) WithDefaults() Limits {
 	or(&l.HoldDown, time.Second)
 	or(&l.AnnounceLife, 10*time.Second)
 	or(&l.Announcements, 10_000)
+	or(&l.AnnouncedByOne, 1_000)
 	or(&l.TCPIdle, 2*time.Hour+4*time.Minute)
 	or(&l.TCPHalfOpen, 30*time.Second)
 	or(&l.TCPClosing, 10*time.Second)

@@ -1,6 +1,7 @@
 package forwarder
 
 import (
+	"container/list"
 	"fmt"
 	"net/netip"
 
@@ -17,24 +18,24 @@ type Core struct {
 	operation   uint64            // ID of the latest Operation
 	epochs      map[cats.Shard]cats.Epoch
 
-	provision *cats.Provision   // in force
-	offered   []*cats.Provision // given to the shell and not answered yet
-	services  serviceTable      // of provision
+	provisions map[cats.Shard]*cats.Provision // in force
+	offered    []offer                        // given to the shell and not answered yet
+	services   serviceTable                   // of provisions
 
 	pending      map[cats.Transaction]*pendingFlow
 	pendingByKey map[key]*pendingFlow
 	pendingDue   deadlines[cats.Transaction]
-	perTenant    map[string]int
-	perClient    map[client]int
+	perTenant    cats.Tally[string]
+	perClient    cats.Tally[client]
 	heldDown     map[key]heldDownKey
 	holdDownDue  deadlines[key]
-	announced    map[key]*announcement
-	announceDue  deadlines[key]
+	announced    announcements
 
 	records    map[identity]*record
 	byClient   map[key]*record // ingress halves but those that are removed
 	byService  map[key]*record // egress halves but those that are removed
 	agenda     agenda
+	removed    removals
 	awaited    map[uint64]awaited
 	scanned    cats.Instant
 	down       map[netip.Addr]string // first segments without a next hop, and why
@@ -52,16 +53,16 @@ func New(now cats.Instant, cfg Config, restored Restored) *Core {
 	c := &Core{
 		cfg: cfg, now: now, numbers: make(map[string]uint16), epochs: make(map[cats.Shard]cats.Epoch),
 		pending: make(map[cats.Transaction]*pendingFlow), pendingByKey: make(map[key]*pendingFlow),
-		perTenant: make(map[string]int), perClient: make(map[client]int),
-		heldDown: make(map[key]heldDownKey), announced: make(map[key]*announcement),
-		records: make(map[identity]*record), byClient: make(map[key]*record), byService: make(map[key]*record),
-		awaited: make(map[uint64]awaited), down: make(map[netip.Addr]string),
+		heldDown:  make(map[key]heldDownKey),
+		announced: announcements{byKey: make(map[key]*list.Element)},
+		records:   make(map[identity]*record), byClient: make(map[key]*record), byService: make(map[key]*record),
+		removed: removals{until: make(map[identity]cats.Instant)}, awaited: make(map[uint64]awaited), down: make(map[netip.Addr]string),
 	}
 	c.attach(cfg.Attachments)
 	for shard, epoch := range restored.Epochs {
 		c.epochs[shard] = epoch
 	}
-	c.putInForce(restored.Provision)
+	c.putInForce(byShard(restored.Provisions))
 	for _, r := range restored.Records {
 		c.restore(r)
 	}
@@ -85,6 +86,7 @@ func (c *Core) Step(now cats.Instant, in *Events, out *Effects) (next cats.Insta
 	c.expirePending()
 	c.expireHoldDowns()
 	c.expireAnnouncements()
+	c.removed.expire(c.now)
 	c.session(in.Session)
 	for _, b := range in.Steering {
 		c.obey(b)
@@ -105,7 +107,7 @@ func (c *Core) Step(now cats.Instant, in *Events, out *Effects) (next cats.Insta
 	c.inspectDue()
 	c.fillStats()
 	c.out = nil
-	return min(c.pendingDue.next(), c.holdDownDue.next(), c.announceDue.next(), c.agenda.next())
+	return min(c.pendingDue.next(), c.holdDownDue.next(), c.announced.next(), c.agenda.next())
 }
 
 func (c *Core) attach(attachments []Attachment) {
@@ -163,6 +165,6 @@ func (c *Core) audit(a Audit) { c.out.Audit = append(c.out.Audit, a) }
 func (c *Core) fillStats() {
 	s := &c.stats
 	s.IngressHalves, s.EgressHalves = len(c.byClient), len(c.byService)
-	s.Pending, s.HeldDown, s.Announcements = len(c.pending), len(c.heldDown), len(c.announced)
+	s.Pending, s.HeldDown, s.Announcements = len(c.pending), len(c.heldDown), c.announced.len()
 	c.out.Stats = *s
 }

@@ -11,7 +11,7 @@ import (
 type Effects struct {
 	Journal    []JournalEntry  // append; then, if NeedsSync, fsync
 	Operations []Operation     // carry out in order; answer each with a Result
-	Provision  *cats.Provision // apply all or nothing; answer with Events.Provisioned
+	Provision  *cats.Provision // of all shards as one; apply all or nothing; answer with Events.Provisioned
 	Announced  []AnnouncedFlow // hand packets of these flows up, or no longer
 	HoldDowns  []HoldDown      // drop packets of these keys in the data plane for a while
 	Releases   []Release
@@ -53,7 +53,7 @@ const (
 	JournalPut       JournalKind = iota // Record is new or changed
 	JournalRemove                       // the record of Record.Half and Record.Binding.Transaction is gone
 	JournalEpoch                        // Epoch is the highest seen for Shard
-	JournalProvision                    // Provision is in force
+	JournalProvision                    // Provision is in force for Shard; nil: none is
 )
 
 // JournalEntry is one thing to persist. Only the fields that Kind names are set.
@@ -75,10 +75,13 @@ type Record struct {
 
 // Restored is what a core starts from: what the journal holds of the same kernel boot, and the epochs of any boot.
 type Restored struct {
-	Records   []Record
-	Epochs    map[cats.Shard]cats.Epoch
-	Provision *cats.Provision // in force in the data plane; nil: none
+	Records    []Record
+	Epochs     map[cats.Shard]cats.Epoch
+	Provisions []*cats.Provision // in force in the data plane, at most one of each shard, by shard
 }
+
+// Rules gives the provisions of all shards as one: what the data plane has to have.
+func (r *Restored) Rules() *cats.Provision { return together(byShard(r.Provisions)) }
 
 // OperationKind tells what to do to one half of a binding in the data plane.
 type OperationKind uint8
@@ -179,4 +182,6 @@ type Stats struct {
 	Removed        uint64 // halves taken out
 	AnnounceUsed   uint64 // announcements that met their flow
 	AnnounceLost   uint64 // announcements whose flow never came
+	HoldDownsLost  uint64 // failed keys that are not held down: too many are
+	RemovalsLost   uint64 // removals that the C-PS will not be told of: too many waited for its session
 }

@@ -12,6 +12,7 @@ func (c *Core) usage(u *Usage) {
 	if r == nil || r.phase != inForce {
 		return
 	}
+	r.counted = r.counted || r.forward != u.Forward || r.reverse != u.Reverse
 	r.forward, r.reverse = u.Forward, u.Reverse
 	if u.LastSeen > 0 {
 		r.lastSeen = u.LastSeen
@@ -22,9 +23,21 @@ func (c *Core) usage(u *Usage) {
 	if (forward != r.forwardFlags || reverse != r.reverseFlags) && !r.over() {
 		c.lookAgain(r)
 	}
-	if c.now.Sub(r.reported) >= c.cfg.Limits.CounterInterval && c.up {
-		c.report(r, cats.BindingCounters, cats.ReasonNone, "")
+	if due := r.reported.Add(c.cfg.Limits.CounterInterval); r.counted && due < r.check {
+		c.schedule(r, max(due, c.now))
 	}
+}
+
+// reportCounters reports the counters of r if they have moved and it is time; it tells when to look again.
+func (c *Core) reportCounters(r *record) (again cats.Instant) {
+	if !r.counted || !c.up {
+		return cats.Never
+	}
+	if due := r.reported.Add(c.cfg.Limits.CounterInterval); c.now < due {
+		return due
+	}
+	c.report(r, cats.BindingCounters, cats.ReasonNone, "")
+	return cats.Never
 }
 
 // closed tells whether TCP ended the flow: FIN in both directions, or RST.
@@ -104,7 +117,7 @@ func (c *Core) inspect(r *record) {
 	case r.ending == cats.ReasonNone:
 		end, again := c.life(r)
 		if end == cats.ReasonNone {
-			c.schedule(r, again)
+			c.schedule(r, min(again, c.reportCounters(r)))
 			return
 		}
 		if r.Half == cats.EgressHalf && c.up {

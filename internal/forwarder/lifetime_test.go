@@ -274,3 +274,21 @@ func TestCounterReports(t *testing.T) {
 		t.Fatalf("report %+v", s)
 	}
 }
+
+// A short flow that falls silent is reported all the same, once, within the interval.
+func TestCountersOfSilentFlow(t *testing.T) {
+	g := newRig(t)
+	b := g.establish(udp(51000))
+	g.forget()
+	g.scan(g.seen(b, 3, 3, 0, 0))
+	g.scanFor(30 * time.Second)
+	var reports []cats.BindingStatus
+	for _, s := range g.statuses {
+		if s.Result == cats.BindingCounters {
+			reports = append(reports, s)
+		}
+	}
+	if len(reports) != 1 || reports[0].Forward.Packets != 3 || reports[0].Reverse.Packets != 3 {
+		t.Fatalf("want one report of 3 and 3 packets, have %+v", reports)
+	}
+}

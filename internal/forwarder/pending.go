@@ -68,29 +68,30 @@ func opens(m *Miss) bool {
 // all.
 func (c *Core) admit(k key, attachment *Attachment, m *Miss) {
 	l := &c.cfg.Limits
+	flow := cats.FlowKey{Attachment: attachment.Name, Tenant: attachment.Tenant, Tuple: m.Tuple}
 	if int(m.Length) > l.OctetsPerFlow || len(c.pending) >= l.Pending ||
-		c.perTenant[attachment.Tenant] >= l.PendingPerTenant || c.perClient[k.client()] >= l.PendingPerClient {
+		c.perTenant.Of(attachment.Tenant) >= l.PendingPerTenant || c.perClient.Of(k.client()) >= l.PendingPerClient {
 		c.drop(m.Handle, cats.ReasonOverload)
+		c.holdDown(k, flow, cats.ReasonOverload) // or its next packet comes up again at once
 		return
 	}
-	flow := cats.FlowKey{Attachment: attachment.Name, Tenant: attachment.Tenant, Tuple: m.Tuple}
-	announced := c.takeAnnouncement(k)
+	announced := c.announced.remove(k)
 	var explicit Identity
 	if announced != nil {
 		explicit = announced.identity
 	}
 	csid, err := c.services.identify(m.Tuple, explicit)
 	if err != nil {
-		c.drop(m.Handle, reasonOf(err))
-		c.lower(announced)
-		c.holdDown(k, flow, reasonOf(err))
+		c.drop(m.Handle, cats.ReasonOf(err))
+		c.giveBack(announced)
+		c.holdDown(k, flow, cats.ReasonOf(err))
 		return
 	}
 	p := &pendingFlow{transaction: c.newTransaction(), key: k, flow: flow, csid: csid, announced: announced,
 		deadline: c.now.Add(l.PendingDeadline)}
 	c.pending[p.transaction], c.pendingByKey[k] = p, p
-	c.perTenant[flow.Tenant]++
-	c.perClient[k.client()]++
+	c.perTenant.Add(flow.Tenant)
+	c.perClient.Add(k.client())
 	c.pendingDue.add(p.deadline, p.transaction)
 	c.hold(p, m)
 	c.stats.Requests++
@@ -149,6 +150,10 @@ func (c *Core) release(p *pendingFlow) {
 	for _, h := range p.held {
 		c.out.Releases = append(c.out.Releases, Release{h.handle, p.transaction})
 	}
+	if p.announced != nil {
+		c.stats.AnnounceUsed++
+	}
+	c.lower(p.announced)
 	c.forget(p)
 }
 
@@ -157,6 +162,7 @@ func (c *Core) fail(p *pendingFlow, packets, key cats.Reason) {
 	for _, h := range p.held {
 		c.drop(h.handle, packets)
 	}
+	c.giveBack(p.announced)
 	c.forget(p)
 	c.holdDown(p.key, p.flow, key)
 }
@@ -166,15 +172,8 @@ func (c *Core) forget(p *pendingFlow) {
 	c.stats.HeldOctets -= p.octets
 	delete(c.pending, p.transaction)
 	delete(c.pendingByKey, p.key)
-	decrement(c.perTenant, p.flow.Tenant)
-	decrement(c.perClient, p.key.client())
-	c.lower(p.announced)
-}
-
-func decrement[K comparable](counts map[K]int, k K) {
-	if counts[k]--; counts[k] == 0 {
-		delete(counts, k)
-	}
+	c.perTenant.Remove(p.flow.Tenant)
+	c.perClient.Remove(p.key.client())
 }
 
 // expirePending closes the transactions whose deadline has passed; nothing can revive them (CP section 10).
@@ -215,8 +214,11 @@ type heldDownKey struct {
 	reason cats.Reason
 }
 
+// holdDown has the data plane answer the packets of a failed key for a while. Where too many keys are held down already,
+// that is counted, and the next packet of the key is judged anew.
 func (c *Core) holdDown(k key, flow cats.FlowKey, reason cats.Reason) {
 	if len(c.heldDown) >= c.cfg.Limits.Pending {
+		c.stats.HoldDownsLost++
 		return
 	}
 	until := c.now.Add(c.cfg.Limits.HoldDown)

@@ -156,7 +156,7 @@ func TestDeadline(t *testing.T) {
 			t.Fatalf("stats %+v", s)
 		}
 	})
-	t.Run("CP-11-2 a binding of a closed transaction is refused", func(t *testing.T) {
+	t.Run("a binding of a closed transaction is refused", func(t *testing.T) {
 		g := newRig(t)
 		h, r := g.open(tcp(51000))
 		g.pass(2 * time.Second)
@@ -167,7 +167,7 @@ func TestDeadline(t *testing.T) {
 			t.Fatalf("the data plane was touched: %+v", g.unanswered)
 		}
 	})
-	t.Run("CP-11-2 a binding that the data plane confirms too late is taken out", func(t *testing.T) {
+	t.Run("a binding that the data plane confirms too late is taken out", func(t *testing.T) {
 		g := newRig(t)
 		h, r := g.open(tcp(51000))
 		g.steer(&cats.SteeringBatch{Installs: []cats.Install{{Half: cats.IngressHalf, Binding: binding(r)}}})
@@ -299,22 +299,36 @@ func TestLimits(t *testing.T) {
 		g.step(&forwarder.Events{Misses: []forwarder.Miss{bigger}})
 		g.wantDropped(bigger.Handle, cats.ReasonOverload)
 	})
-	t.Run("hold-downs are bounded", func(t *testing.T) {
+	t.Run("a key that is refused for overload is held down: the data plane answers its packets", func(t *testing.T) {
+		g := newRig(t, limit(func(l *forwarder.Limits) { l.PendingPerClient = 1 }))
+		flow(g, "client-1", source(1), 1)
+		g.wantDropped(flow(g, "client-1", source(1), 2), cats.ReasonOverload)
+		want := forwarder.HoldDown{Key: cats.FlowKey{Attachment: "client-1", Tenant: "default", Tuple: cats.Tuple{Protocol: cats.UDP,
+			Source: netip.AddrPortFrom(source(1), 2), Target: dnsAddr}}, For: time.Second, Reason: cats.ReasonOverload}
+		if d := g.out.HoldDowns; len(d) != 1 || d[0] != want {
+			t.Fatalf("hold-downs %+v, want %+v", d, want)
+		}
+		g.wantDropped(flow(g, "client-1", source(1), 2), cats.ReasonOverload)
+		if len(g.out.HoldDowns) != 0 {
+			t.Fatalf("held down again: %+v", g.out.HoldDowns)
+		}
+	})
+	t.Run("hold-downs are bounded, and those without room counted", func(t *testing.T) {
 		g := newRig(t, limit(func(l *forwarder.Limits) { l.Pending = 2 }))
 		for n := 1; n <= 5; n++ {
 			other := tcp(uint16(n))
 			other.Target = netip.MustParseAddrPort("192.0.2.100:80")
 			g.arrive(other, forwarder.SYN)
 		}
-		if g.out.Stats.HeldDown != 2 {
-			t.Fatalf("%d keys held down", g.out.Stats.HeldDown)
+		if s := g.out.Stats; s.HeldDown != 2 || s.HoldDownsLost != 3 {
+			t.Fatalf("%d keys held down, %d had no room", s.HeldDown, s.HoldDownsLost)
 		}
 	})
 }
 
 func TestAnnounce(t *testing.T) {
 	announce := func(g *rig, a forwarder.Announcement) forwarder.AnnounceAnswer {
-		t.Helper()
+		g.t.Helper()
 		a.Token = 77
 		g.step(&forwarder.Events{Announcements: []forwarder.Announcement{a}})
 		if len(g.out.Answers) != 1 || g.out.Answers[0].Token != 77 {
@@ -323,19 +337,33 @@ func TestAnnounce(t *testing.T) {
 		return g.out.Answers[0]
 	}
 	constraints := cats.Constraints{Hard: cats.Bounds{MaxDelayUS: cats.Some(uint32(20000))}}
-	t.Run("CP-6-7 the metadata goes with the flow, once", func(t *testing.T) {
+	t.Run("CP-6-7 the metadata goes with the flow, once, beside its tuple, tenant and ingress", func(t *testing.T) {
 		g := newRig(t)
 		a := announce(g, forwarder.Announcement{Tuple: tcp(51000), Identity: forwarder.Identity{Name: "S1"}, Constraints: constraints, Generation: 1})
 		if a.Reason != cats.ReasonNone || a.CSID != "S1" || a.For != 10*time.Second {
 			t.Fatalf("answer %+v", a)
 		}
 		_, r := g.open(tcp(51000))
-		if r.CSID != "S1" || r.Constraints != constraints || r.RequestGeneration != cats.Some(uint16(1)) {
+		if r.CSID != "S1" || r.Constraints != constraints || r.RequestGeneration != cats.Some(uint16(1)) ||
+			r.Key != (cats.FlowKey{Attachment: "client-1", Tenant: "default", Tuple: tcp(51000)}) || r.Ingress != "IF-1" {
 			t.Fatalf("request %+v", r)
 		}
-		g.pass(4 * time.Second)
-		if _, r = g.open(tcp(51000)); r.CSID != "" || !r.Constraints.IsZero() || r.RequestGeneration.Present {
-			t.Fatalf("used twice: %+v", r)
+		announce(g, forwarder.Announcement{Tuple: tcp(51001), Identity: forwarder.Identity{Name: "S1"}, Constraints: constraints, Generation: 1})
+		g.establish(tcp(51001))
+		if s := g.out.Stats; s.Announcements != 0 || s.AnnounceUsed != 1 {
+			t.Fatalf("an admitted flow used its metadata: %+v", s)
+		}
+	})
+	t.Run("what a client sends again after a failure does not pass without its constraints", func(t *testing.T) {
+		g := newRig(t)
+		announce(g, forwarder.Announcement{Tuple: tcp(51000), Identity: forwarder.Identity{Name: "S1"}, Constraints: constraints, Generation: 1})
+		_, r := g.open(tcp(51000))
+		g.steer(&cats.SteeringBatch{Refusals: []cats.Refuse{{Transaction: r.Transaction, Epoch: epoch1, Reason: cats.ReasonNoCandidate}}})
+		for range 3 {
+			g.pass(4 * time.Second)
+			if _, r = g.open(tcp(51000)); r.CSID != "S1" || r.Constraints != constraints || r.RequestGeneration != cats.Some(uint16(1)) {
+				t.Fatalf("asked again without its metadata: %+v", r)
+			}
 		}
 	})
 	t.Run("it is kept for 10 s", func(t *testing.T) {
@@ -412,6 +440,58 @@ func TestAnnounce(t *testing.T) {
 		}
 		g.pass(2 * time.Second)
 		g.wantDropped(h, cats.ReasonHeldExpired)
+	})
+	t.Run("repeats of one key take no room, and the last one counts from its own time", func(t *testing.T) {
+		g := newRig(t)
+		plain := tcp(51000)
+		plain.Target = netip.MustParseAddrPort("203.0.113.80:80")
+		var in forwarder.Events
+		for i := range 1000 {
+			in.Announcements = append(in.Announcements, forwarder.Announcement{By: "client/a", Tuple: plain,
+				Identity: forwarder.Identity{Name: "S1"}, Generation: uint16(i)})
+		}
+		for range 5 {
+			g.step(&in)
+			if s := g.out.Stats; len(g.out.Announced) != 1 || s.Announcements != 1 || len(g.out.Answers) != 1000 {
+				t.Fatalf("%d changes of the data plane, %d announcements, %d answers", len(g.out.Announced), s.Announcements, len(g.out.Answers))
+			}
+			g.pass(9 * time.Second)
+		}
+		if _, r := g.open(plain); r.RequestGeneration != cats.Some(uint16(999)) {
+			t.Fatalf("request %+v", r)
+		}
+		g.pass(20 * time.Second)
+		if s := g.out.Stats; s.AnnounceLost != 1 || s.AnnounceUsed != 0 || g.next != cats.Never {
+			t.Fatalf("stats %+v; something of the repeats is still due: %d", s, g.next)
+		}
+	})
+	t.Run("announcements are limited for each caller and in all", func(t *testing.T) {
+		g := newRig(t, func(c *forwarder.Config) { c.Limits.Announcements, c.Limits.AnnouncedByOne = 5, 3 })
+		port := uint16(0)
+		say := func(by string, want cats.Reason) {
+			t.Helper()
+			port++
+			if a := announce(g, forwarder.Announcement{By: by, Tuple: tcp(port)}); a.Reason != want {
+				t.Fatalf("answer %+v, want %s", a, want)
+			}
+		}
+		for range 3 {
+			say("client/a", cats.ReasonNone)
+		}
+		say("client/a", cats.ReasonOverload)
+		if a := announce(g, forwarder.Announcement{By: "client/a", Tuple: tcp(1)}); a.Reason != cats.ReasonNone {
+			t.Fatalf("a repeat is refused: %+v", a)
+		}
+		say("client/b", cats.ReasonNone)
+		say("client/b", cats.ReasonNone)
+		say("client/b", cats.ReasonOverload) // in all
+		g.open(tcp(2))
+		say("client/a", cats.ReasonNone)
+		g.pass(10 * time.Second)
+		say("client/a", cats.ReasonNone)
+		if n := g.out.Stats.Announcements; n != 1 {
+			t.Fatalf("%d wait", n)
+		}
 	})
 	t.Run("too late for a flow that is being decided", func(t *testing.T) {
 		g := newRig(t)

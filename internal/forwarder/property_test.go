@@ -48,7 +48,7 @@ func newWorld(t *rapid.T) *world {
 	}
 	cfg := config("IF-1")
 	cfg.Limits = w.limits
-	w.core = forwarder.New(w.now, cfg, forwarder.Restored{Provision: provision(1, epoch1)})
+	w.core = forwarder.New(w.now, cfg, forwarder.Restored{Provisions: []*cats.Provision{provision(1, epoch1)}})
 	return w
 }
 
@@ -249,8 +249,8 @@ func (w *world) session(*rapid.T) {
 	if w.up != (w.out.Send.Hello != nil) {
 		w.t.Fatal("a hello is the beginning of a session, and only that")
 	}
-	if w.up && w.out.Send.Hello.Highest != w.highest {
-		w.t.Fatalf("the hello says %s, the highest seen is %s", w.out.Send.Hello.Highest, w.highest)
+	if w.up && w.out.Send.Hello.Obeyed(0) != w.highest {
+		w.t.Fatalf("the hello says %s, the highest seen is %s", w.out.Send.Hello.Obeyed(0), w.highest)
 	}
 }
 
@@ -306,8 +306,8 @@ func TestProperties(t *testing.T) {
 			highest := w.highest
 			w.restart()
 			w.step(&forwarder.Events{Session: forwarder.SessionUp})
-			if w.out.Send.Hello.Highest != highest {
-				t.Fatalf("the epoch did not outlive the restart: %s, was %s", w.out.Send.Hello.Highest, highest)
+			if w.out.Send.Hello.Obeyed(0) != highest {
+				t.Fatalf("the epoch did not outlive the restart: %s, was %s", w.out.Send.Hello.Obeyed(0), highest)
 			}
 		})
 	})

@@ -2,6 +2,7 @@ package forwarder
 
 import (
 	"bytes"
+	"maps"
 	"slices"
 
 	"github.com/margay-net/margay/cats"
@@ -42,10 +43,8 @@ func (c *Core) hello() {
 	for _, a := range c.cfg.Attachments {
 		h.Attachments = append(h.Attachments, cats.ClientAttachment{Name: a.Name, Tenant: a.Tenant})
 	}
-	for _, e := range c.epochs {
-		if e.Compare(h.Highest) > 0 {
-			h.Highest = e
-		}
+	for _, shard := range slices.Sorted(maps.Keys(c.epochs)) {
+		h.Highest = append(h.Highest, cats.ShardEpoch{Shard: shard, Epoch: c.epochs[shard]})
 	}
 	c.out.Send.Hello = h
 	c.out.Send.Statuses = append(c.out.Send.Statuses, c.unreported...)
@@ -54,11 +53,20 @@ func (c *Core) hello() {
 		if r.phase == removing {
 			continue
 		}
-		h.Bindings = append(h.Bindings, r.Binding)
+		h.Bindings = append(h.Bindings, r.held())
 		if r.phase == inForce && r.Half == cats.IngressHalf && r.over() {
 			c.report(r, cats.BindingEnding, r.why(), "")
 		}
 	}
+}
+
+// held gives a half as the C-PS is told of it.
+func (r *record) held() cats.HeldBinding {
+	h := cats.HeldBinding{Half: r.Half, State: cats.Active, Binding: r.Binding}
+	if r.Draining {
+		h.State, h.Reason = cats.Draining, r.Reason
+	}
+	return h
 }
 
 // why gives the reason that a flow which is over ended for.
@@ -95,7 +103,7 @@ func (c *Core) pendingInOrder() []*pendingFlow {
 
 // report tells the C-PS about a half that is here.
 func (c *Core) report(r *record, result cats.BindingResult, reason cats.Reason, detail string) {
-	r.reported = c.now
+	r.reported, r.counted = c.now, false
 	c.reportOf(r.Binding.Version, r, result, reason, detail)
 }
 
@@ -109,7 +117,7 @@ func (c *Core) statusOf(version uint32, r *record, result cats.BindingResult, re
 		detail = why
 	}
 	return cats.BindingStatus{
-		Transaction: r.id.transaction, Forwarder: c.cfg.Name, Version: version, Result: result, Reason: reason,
+		Transaction: r.id.transaction, Forwarder: c.cfg.Name, Half: r.Half, Version: version, Result: result, Reason: reason,
 		Detail: detail, Forward: r.forward, Reverse: r.reverse, PathUp: !down,
 	}
 }
@@ -122,6 +130,7 @@ func (c *Core) send(s cats.BindingStatus) {
 	case s.Result == cats.BindingRemoved:
 		if len(c.unreported) >= c.cfg.Limits.Unreported {
 			c.unreported = c.unreported[1:]
+			c.stats.RemovalsLost++
 		}
 		c.unreported = append(c.unreported, s)
 	}
@@ -129,19 +138,19 @@ func (c *Core) send(s cats.BindingStatus) {
 
 func (c *Core) refuseInstall(i *cats.Install, reason cats.Reason, detail string) {
 	c.send(cats.BindingStatus{
-		Transaction: i.Binding.Transaction, Forwarder: c.cfg.Name, Version: i.Binding.Version,
+		Transaction: i.Binding.Transaction, Forwarder: c.cfg.Name, Half: i.Half, Version: i.Binding.Version,
 		Result: cats.BindingRefused, Reason: reason, Detail: detail,
 	})
 }
 
 // refuseOrder answers a drain or removal of a stale owner.
-func (c *Core) refuseOrder(t cats.Transaction, detail string) {
+func (c *Core) refuseOrder(id identity, detail string) {
 	c.send(cats.BindingStatus{
-		Transaction: t, Forwarder: c.cfg.Name, Result: cats.BindingRefused, Reason: cats.ReasonStaleEpoch, Detail: detail,
+		Transaction: id.transaction, Forwarder: c.cfg.Name, Half: id.half, Result: cats.BindingRefused, Reason: cats.ReasonStaleEpoch, Detail: detail,
 	})
 }
 
 // reportGone answers an order about a half that is not here: it is idempotent.
-func (c *Core) reportGone(t cats.Transaction, reason cats.Reason) {
-	c.send(cats.BindingStatus{Transaction: t, Forwarder: c.cfg.Name, Result: cats.BindingRemoved, Reason: reason})
+func (c *Core) reportGone(id identity, reason cats.Reason) {
+	c.send(cats.BindingStatus{Transaction: id.transaction, Forwarder: c.cfg.Name, Half: id.half, Result: cats.BindingRemoved, Reason: reason})
 }

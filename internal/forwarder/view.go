@@ -49,12 +49,9 @@ func (c *Core) Pending() []PendingView {
 
 // Snapshot gives what a journal has to hold to restore this core.
 func (c *Core) Snapshot() Restored {
-	s := Restored{Epochs: make(map[cats.Shard]cats.Epoch, len(c.epochs)), Provision: c.provision}
+	s := Restored{Epochs: make(map[cats.Shard]cats.Epoch, len(c.epochs)), Provisions: inShardOrder(c.provisioning())}
 	for shard, epoch := range c.epochs {
 		s.Epochs[shard] = epoch
-	}
-	if n := len(c.offered); n > 0 {
-		s.Provision = c.offered[n-1]
 	}
 	for _, r := range c.inOrder() {
 		if r.phase == removing {

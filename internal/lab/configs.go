@@ -227,9 +227,12 @@ func (l *Lab) forwarder(n *NodeSpec) yaml.MapSlice {
 	m := mapping(
 		"cps", l.cpsPeer(),
 		"listen", []string{string(l.layout.socket(string(n.Name)))},
+		"operators", l.topology.Operators,
+		"clients", l.topology.clients(),
 		"pins", l.layout.pins(n.Name),
 		"source", n.Source.String(),
 		"block", n.Prefix.String(),
+		"sr_domain", l.topology.segmentSpace(),
 		"core", core,
 		"bindings", n.Bindings,
 	)
@@ -240,6 +243,32 @@ func (l *Lab) forwarder(n *NodeSpec) yaml.MapSlice {
 		m = append(m, mapping("return_sid", n.ReturnSID.String(), "attachments", attachments)...)
 	}
 	return m
+}
+
+// segmentSpace gives the prefixes that the SIDs of all nodes are of.
+func (t *Topology) segmentSpace() []string {
+	all := []string{}
+	for i := range t.Nodes {
+		if p := t.Nodes[i].Prefix; p.IsValid() {
+			all = append(all, p.String())
+		}
+	}
+	return all
+}
+
+// clients gives who may announce requests, each for its own addresses.
+func (t *Topology) clients() []yaml.MapSlice {
+	all := []yaml.MapSlice{}
+	for _, n := range t.role(Client) {
+		prefixes := []string{}
+		for _, e := range t.ends(n.Name) {
+			for _, a := range e.here.Addresses {
+				prefixes = append(prefixes, netip.PrefixFrom(a.Addr(), a.Addr().BitLen()).String())
+			}
+		}
+		all = append(all, mapping("name", string(n.Name), "prefixes", prefixes))
+	}
+	return all
 }
 
 func (l *Lab) sci(agent config.Name) yaml.MapSlice {

@@ -2,6 +2,7 @@ package lab_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/margay-net/margay/internal/lab"
+	"github.com/margay-net/margay/internal/lab/impair"
 	"github.com/margay-net/margay/internal/testenv"
 	"github.com/margay-net/margay/internal/trust/endpoint"
 )
@@ -30,8 +32,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve is `margay lab service`.
+// serve is `margay lab service` and `margay lab impair-process`.
 func serve(args []string) error {
+	if len(args) > 2 && args[0] == "lab" && args[1] == "impair-process" {
+		return impairProcess(args[2:])
+	}
 	if len(args) < 2 || args[0] != "lab" || args[1] != "service" {
 		return fmt.Errorf("unexpected arguments %q", args)
 	}
@@ -51,7 +56,35 @@ func serve(args []string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	switch leaves := os.Getenv("LAB_TEST_LEAVE"); leaves {
+	case "":
+	case o.Name:
+		ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+		defer cancel()
+		return errors.Join(lab.Service(ctx, o), errors.New("told to leave"))
+	default:
+		time.Sleep(time.Second) // so that the one that leaves was ready before, on most machines
+	}
 	return lab.Service(ctx, o)
+}
+
+func impairProcess(args []string) error {
+	o := impair.ProcessOptions{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	for ; len(args) >= 2; args = args[2:] {
+		switch args[0] {
+		case "--a":
+			o.A = args[1]
+		case "--b":
+			o.B = args[1]
+		case "--control":
+			o.Control = endpoint.Address(args[1])
+		case "--observe":
+			o.Observe = endpoint.Address(args[1])
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	return impair.Process(ctx, o)
 }
 
 // programs gives a directory in which `margay` is this test program.

@@ -66,7 +66,7 @@ func (n *Node) Do(f func() error) error { return n.namespace.Do(f) }
 func (n *Node) Namespace() *namespace.Namespace { return n.namespace }
 
 // Up brings a lab up, all of it or nothing: on an error everything that was made is removed again. It returns when every
-// process is ready. Close or Down the lab; it outlives this program otherwise.
+// process is ready and, with Everything, the domain serves. Close or Down the lab; it outlives this program otherwise.
 func Up(ctx context.Context, o Options) (*Lab, error) {
 	if o.Topology == nil {
 		return nil, errors.New("lab: no topology given")
@@ -84,7 +84,10 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	}
 	l := newLab(layout{name}, o.Topology)
 	l.programs = programs
-	l.state = &state{Name: name, Topology: string(o.Topology.Name), Created: time.Now(), Claims: l.layout.claim(o.Topology)}
+	l.state = &state{
+		Name: name, Topology: string(o.Topology.Name), Created: time.Now(), Claims: l.layout.claim(o.Topology),
+		Impairable: o.Topology.impairable(),
+	}
 	unlock, err := lock(l.layout)
 	if err != nil {
 		return nil, err
@@ -100,9 +103,21 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	}
 	if err := l.up(ctx, o); err != nil {
 		// The context may have ended already; what was begun is removed all the same.
-		return nil, errors.Join(fmt.Errorf("lab %s: %w", name, err), l.down())
+		return nil, Interrupted(ctx, fmt.Errorf("lab %s: %w", name, err), l.down(nil))
 	}
 	return l, nil
+}
+
+// ErrInterrupted is the error of what somebody ended early, and that left nothing.
+var ErrInterrupted = errors.New("interrupted; everything was removed")
+
+// Interrupted gives the error of what failed, and then was removed with or without an error itself: ErrInterrupted where
+// it failed because ctx was cancelled, else both.
+func Interrupted(ctx context.Context, failed, removing error) error {
+	if failed != nil && removing == nil && errors.Is(ctx.Err(), context.Canceled) {
+		return ErrInterrupted
+	}
+	return errors.Join(failed, removing)
 }
 
 func newLab(at layout, t *Topology) *Lab {
@@ -171,9 +186,17 @@ func (l *Lab) up(ctx context.Context, o Options) error {
 	if err := l.startAll(ctx); err != nil {
 		return err
 	}
-	return l.awaitReady(ctx, l.state.Daemons, func(d *Daemon) {
+	if err := l.awaitReady(ctx, l.state.Daemons, func(d *Daemon) {
 		progress("%-9s %-12s ready, pid %d", d.Role, d.Name, d.PID)
-	})
+	}); err != nil {
+		return err
+	}
+	if o.Extent == Everything {
+		if err := l.awaitServing(ctx); err != nil {
+			return err
+		}
+	}
+	return l.awaitReady(ctx, l.state.Daemons, nil) // one may have ended while the others were waited for
 }
 
 func (l *Lab) startAll(ctx context.Context) error {
@@ -190,14 +213,8 @@ func (l *Lab) startAll(ctx context.Context) error {
 
 // Open gives the lab of that name, which is up, to a program that did not bring it up.
 func Open(name string) (*Lab, error) {
-	if err := checkLabName(name); err != nil {
-		return nil, err
-	}
 	at := layout{name}
-	s, err := loadState(at)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("lab %s is not up; `margay lab list` shows those that are", name)
-	}
+	s, err := stateOf(name)
 	if err != nil {
 		return nil, err
 	}
@@ -207,8 +224,12 @@ func Open(name string) (*Lab, error) {
 	}
 	l := newLab(at, t)
 	l.state = s
-	for i := range t.Nodes {
-		n := &t.Nodes[i]
+	nodes := t.Nodes
+	if len(s.Impairable) > 0 {
+		nodes = append(slices.Clone(nodes), NodeSpec{Name: middleNode})
+	}
+	for i := range nodes {
+		n := &nodes[i]
 		ns, err := namespace.Open(at.namespace(n.Name))
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("lab %s is damaged; take it down with `margay lab down %s`: %w", name, name, err), l.Close())
@@ -228,9 +249,10 @@ func (l *Lab) Close() error {
 	return errors.Join(failed...)
 }
 
-// Down takes the lab of that name down: it stops the processes, unloads the data planes and removes namespaces and
-// files, also of a lab that came up only half or was damaged. A lab that does not exist is an error.
-func Down(name string) error {
+// Down takes the lab of that name down: it stops the processes and whatever else runs in the namespaces, unloads the data
+// planes and removes namespaces and files, also of a lab that came up only half or was damaged. It says what it stopped
+// and removed; tell may be nil. A lab that does not exist is an error.
+func Down(name string, tell io.Writer) error {
 	if err := checkLabName(name); err != nil {
 		return err
 	}
@@ -247,7 +269,7 @@ func Down(name string) error {
 	if err != nil {
 		return err
 	}
-	return l.down()
+	return l.down(tell)
 }
 
 // remains makes a state of what a lab without state file has left; an error if that is nothing.
@@ -257,7 +279,7 @@ func (l layout) remains() (*state, error) {
 		return nil, err
 	}
 	if _, err := os.Stat(l.dir()); err != nil && len(left.Namespaces) == 0 && len(left.Pins) == 0 {
-		return nil, fmt.Errorf("lab %s is not up; `margay lab list` shows those that are", l.lab)
+		return nil, notUp(l.lab)
 	}
 	return &state{Name: l.lab, Claims: left}, nil
 }
@@ -272,30 +294,58 @@ func (l *Lab) Down() error {
 	if s, err := loadState(l.layout); err == nil {
 		l.state = s // another program may have restarted something
 	}
-	return l.down()
+	return l.down(nil)
 }
 
 // down removes everything, whatever state it is in, and goes on after errors. Files are kept where a process could not
 // be stopped, as they alone tell of it.
-func (l *Lab) down() error {
-	var stopping sync.WaitGroup
-	failed := make([]error, len(l.state.Daemons))
-	for i, d := range l.state.Daemons {
-		stopping.Go(func() { failed[i] = l.stop(d) })
+func (l *Lab) down(tell io.Writer) error {
+	if tell == nil {
+		tell = io.Discard
 	}
-	stopping.Wait()
+	failed := l.stopAll(tell)
 	stopped := errors.Join(failed...)
 	if err := l.state.saveIfThere(l.layout); err != nil {
 		failed = append(failed, err)
 	}
-	failed = append(failed, l.Close(), l.state.Claims.remove())
+	ended, err := endStrays(l.state.Claims.Namespaces)
+	for _, s := range ended {
+		fmt.Fprintf(tell, "ended %s\n", s)
+	}
+	there := l.state.Claims.present()
+	failed = append(failed, err, l.Close(), l.state.Claims.remove())
+	gone := l.state.Claims.present().missingOf(there)
 	if stopped == nil {
 		failed = append(failed, os.RemoveAll(l.layout.dir()))
+		gone = append(gone, l.layout.dir())
+	}
+	for _, what := range gone {
+		fmt.Fprintf(tell, "removed %s\n", what)
 	}
 	if err := errors.Join(failed...); err != nil {
 		return fmt.Errorf("lab %s is not wholly down: %w", l.layout.lab, err)
 	}
 	return nil
+}
+
+// stopAll stops the processes of the lab, all at the same time.
+func (l *Lab) stopAll(tell io.Writer) []error {
+	var stopping sync.WaitGroup
+	failed := make([]error, len(l.state.Daemons))
+	ran := make([]int, len(l.state.Daemons))
+	for i, d := range l.state.Daemons {
+		if d.running() {
+			ran[i] = d.PID
+		}
+		stopping.Go(func() { failed[i] = l.stop(d) })
+	}
+	stopping.Wait()
+	for i, d := range l.state.Daemons {
+		if ran[i] > 0 && failed[i] == nil {
+			fmt.Fprintf(tell, "stopped %s (pid %d)\n", d.Name, ran[i])
+		}
+	}
+	return failed
 }
 
 // Summary is one line of List.
@@ -408,7 +458,7 @@ func (l *Lab) find(name string) (*Daemon, error) {
 
 // Start starts a daemon that does not run, and waits until it is ready or ctx ends.
 func (l *Lab) Start(ctx context.Context, name string) error {
-	d, err := l.find(name)
+	d, err := l.current(name)
 	if err != nil {
 		return err
 	}
@@ -425,7 +475,7 @@ func (l *Lab) Start(ctx context.Context, name string) error {
 // Stop ends a daemon, by SIGTERM and, if need be, SIGKILL, and waits until it has ended. One that does not run is no
 // error.
 func (l *Lab) Stop(name string) error {
-	d, err := l.find(name)
+	d, err := l.current(name)
 	if err != nil {
 		return err
 	}
@@ -442,7 +492,7 @@ func (l *Lab) Restart(ctx context.Context, name string) error {
 
 // Kill sends a daemon a signal. After SIGKILL it waits until the process has ended; it does not wait after any other.
 func (l *Lab) Kill(name string, signal syscall.Signal) error {
-	d, err := l.find(name)
+	d, err := l.current(name)
 	if err != nil {
 		return err
 	}

@@ -236,6 +236,28 @@ func TestProcessesAreStartedStoppedAndKilled(t *testing.T) {
 	}
 }
 
+// A process may end after it was ready, while Up waits for others.
+func TestUpFailsIfAProcessEndsMeanwhile(t *testing.T) {
+	testenv.RequireRoot(t)
+	t.Setenv("LAB_TEST_LEAVE", "A")
+	topology, err := lab.LoadTopology(lab.ExampleName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := uniqueName()
+	l, err := lab.Up(t.Context(), lab.Options{Topology: topology, Name: name, Extent: lab.ServicesAlone, Programs: programs(t)})
+	if err == nil {
+		l.Down()
+		t.Fatal("Up succeeded though a service has left")
+	}
+	for _, want := range []string{"service-A on node A ended", "told to leave"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error lacks %q: %v", want, err)
+		}
+	}
+	nothingLeft(t, name)
+}
+
 func TestUpRemovesEverythingAfterItsOwnFailure(t *testing.T) {
 	testenv.RequireRoot(t)
 	t.Setenv("LAB_TEST_FAIL", "B")
@@ -326,7 +348,7 @@ func TestDownOfAHalfDestroyedLab(t *testing.T) {
 		t.Errorf("Open of a damaged lab: %v", err)
 	}
 	d := l.Daemons()[0]
-	if err := lab.Down(name); err != nil {
+	if err := lab.Down(name, nil); err != nil {
 		t.Error(err)
 	}
 	if pinnable {
@@ -339,7 +361,7 @@ func TestDownOfAHalfDestroyedLab(t *testing.T) {
 	}
 	l.Collect()
 	nothingLeft(t, name)
-	if err := lab.Down(name); err == nil || !strings.Contains(err.Error(), "is not up") {
+	if err := lab.Down(name, nil); err == nil || !strings.Contains(err.Error(), "is not up") {
 		t.Errorf("a second Down: %v", err)
 	}
 }
@@ -355,7 +377,7 @@ func TestDownWithoutStateFileSparesOtherLabs(t *testing.T) {
 	}
 	t.Cleanup(func() { namespace.Remove(stray) })
 	n.Close()
-	if err := lab.Down(name); err != nil {
+	if err := lab.Down(name, nil); err != nil {
 		t.Error(err)
 	}
 	if _, err := namespace.Open(stray); err == nil {

@@ -30,8 +30,11 @@ func (l *Lab) buildNetwork() error {
 			return fmt.Errorf("node %s: %w", n.Name, err)
 		}
 	}
+	if err := l.buildMiddle(); err != nil {
+		return err
+	}
 	for i := range l.topology.Links {
-		if err := l.wire(&l.topology.Links[i]); err != nil {
+		if err := l.wire(i); err != nil {
 			return err
 		}
 	}
@@ -89,26 +92,30 @@ func setUp(name string) error {
 	return nil
 }
 
-// wire makes the veth pair of a link.
-func (l *Lab) wire(link *Link) error {
+// wire makes the veth pair of a link, or the two of one that can be impaired.
+func (l *Lab) wire(i int) error {
+	link := &l.topology.Links[i]
 	mtu := l.topology.MTU.Access
 	if l.topology.node(link.A.Node).Role.core() && l.topology.node(link.B.Node).Role.core() {
 		mtu = l.topology.MTU.Core
 	}
 	a, b := l.nodes[link.A.Node], l.nodes[link.B.Node]
 	what := fmt.Sprintf("link %s (%s) to %s (%s)", link.A.Node, link.A.Interface, link.B.Node, link.B.Interface)
-	if err := a.Do(func() error {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.MTU = link.A.Interface, mtu
-		return netlink.LinkAdd(&netlink.Veth{
-			LinkAttrs: attrs, PeerName: link.B.Interface, PeerNamespace: netlink.NsFd(b.namespace.Fd()), PeerMTU: uint32(mtu),
-		})
-	}); err != nil {
+	build := l.makePair
+	if link.Impairable {
+		build = func(a *Node, _ string, b *Node, _ string, mtu int) error { return l.makeMiddle(i, a, b, mtu) }
+	}
+	if err := build(a, link.A.Interface, b, link.B.Interface, mtu); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	for _, e := range []End{link.A, link.B} {
 		if err := l.nodes[e.Node].Do(func() error { return bringUp(e.Interface, e.Addresses, true) }); err != nil {
 			return fmt.Errorf("%s: node %s: %w", what, e.Node, err)
+		}
+	}
+	if link.Impairable {
+		if err := l.joinMiddle(i); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
 	return nil

@@ -167,7 +167,7 @@ func (l *Lab) awaitReady(ctx context.Context, daemons []*Daemon, tell func(*Daem
 	}
 }
 
-// ready asks once.
+// ready asks once; where it is not ready it tells what it lacks.
 func (d *Daemon) ready(ctx context.Context) (bool, string) {
 	ctx, cancel := context.WithTimeout(ctx, readyWait)
 	defer cancel()
@@ -192,7 +192,21 @@ func (d *Daemon) ready(ctx context.Context) (bool, string) {
 	if err != nil {
 		return false, err.Error()
 	}
-	return response.StatusCode == http.StatusOK, strings.ReplaceAll(strings.TrimSpace(string(body)), "\n", "; ")
+	return response.StatusCode == http.StatusOK, unmet(string(body))
+}
+
+// unmet gives the conditions of an answer of /readyz that do not hold, on one line; all of it where it names none.
+func unmet(answer string) string {
+	var all []string
+	for line := range strings.Lines(answer) {
+		if why, is := strings.CutPrefix(strings.TrimSpace(line), "not ready "); is {
+			all = append(all, why)
+		}
+	}
+	if len(all) == 0 {
+		return strings.ReplaceAll(strings.TrimSpace(answer), "\n", "; ")
+	}
+	return strings.Join(all, "; ")
 }
 
 // failure makes an error of what happened to a daemon, with the end of its log.

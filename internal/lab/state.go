@@ -22,6 +22,8 @@ type state struct {
 	Created  time.Time `json:"created"`
 	Claims   claims    `json:"claims"`
 	Daemons  []*Daemon `json:"daemons"`
+	// Impairable are the links of the topology, by their place there, that have a middle.
+	Impairable []int `json:"impairable,omitempty"`
 }
 
 // claims are the things outside its directory that a lab alone may make and remove.
@@ -40,6 +42,9 @@ func (l layout) claim(t *Topology) claims {
 			c.Pins = append(c.Pins, l.pins(n.Name))
 		}
 	}
+	if len(t.impairable()) > 0 {
+		c.Namespaces = append(c.Namespaces, l.namespace(middleNode))
+	}
 	return c
 }
 
@@ -56,6 +61,26 @@ func (c claims) free() error {
 		}
 	}
 	return nil
+}
+
+// present gives what of it there is, by path.
+func (c claims) present() (all paths) {
+	for _, name := range c.Namespaces {
+		all = append(all, filepath.Join(namespace.Dir, name))
+	}
+	all = append(all, c.Pins...)
+	return slices.DeleteFunc(all, func(path string) bool {
+		_, err := os.Lstat(path)
+		return errors.Is(err, os.ErrNotExist)
+	})
+}
+
+// paths are places in the file system.
+type paths []string
+
+// missingOf gives those of before that are not in p.
+func (p paths) missingOf(before paths) paths {
+	return slices.DeleteFunc(before, func(path string) bool { return slices.Contains(p, path) })
 }
 
 // remove removes it, whatever of it there is.
@@ -145,6 +170,8 @@ func loadState(l layout) (*state, error) {
 	return &s, nil
 }
 
+var errBusy = errors.New("another command is bringing it up or down, or impairing it, just now")
+
 // lock keeps two commands from building or removing one lab at the same time. Call the function that it gives.
 func lock(l layout) (unlock func(), err error) {
 	if err := os.MkdirAll(root, 0o755); err != nil {
@@ -159,7 +186,7 @@ func lock(l layout) (unlock func(), err error) {
 		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 			f.Close()
 			if errors.Is(err, unix.EWOULDBLOCK) {
-				return nil, fmt.Errorf("lab %s: another command is bringing it up or down just now; wait for it", l.lab)
+				return nil, fmt.Errorf("lab %s: %w; wait for it", l.lab, errBusy)
 			}
 			return nil, fmt.Errorf("lab %s: lock: %w", l.lab, err)
 		}

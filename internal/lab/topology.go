@@ -105,6 +105,7 @@ type Link struct {
 	LossPPM       uint32 `yaml:"loss_ppm,omitempty"`      // parts per million, both ways
 	BandwidthKbps uint32 `yaml:"bandwidth_kbps,omitempty"`
 	TEMetric      uint32 `yaml:"te_metric,omitempty"`
+	Impairable    bool   `yaml:"impairable,omitempty"` // whether Impair works on it; it then has a middle (see package impair)
 }
 
 // End is one end of a Link.

@@ -103,6 +103,9 @@ func (v *validation) node(at string, i int) {
 			return
 		}
 	}
+	if n.Name == middleNode {
+		v.problem(at+".name", "node name %q is the lab's own", n.Name)
+	}
 	v.applicability(at, n)
 	if n.Role == Forwarder && strings.Contains(string(n.Name), ".") {
 		v.problem(at+".name", "name %q of a forwarder: need one without a dot, which the BPF file system of its pins refuses", n.Name)

@@ -19,7 +19,7 @@ func TestAuditVerify(t *testing.T) {
 	dir := t.TempDir()
 	whole, changed := filepath.Join(dir, "whole.audit"), filepath.Join(dir, "changed.audit")
 	logger, _ := observe.NewLogger(&bytes.Buffer{})
-	log, err := audit.Open(whole, logger, prometheus.NewRegistry())
+	log, err := audit.Open(audit.Options{File: whole, MaxSize: 1 << 20, Keep: 1}, logger, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}

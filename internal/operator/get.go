@@ -4,215 +4,149 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
-	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	api "github.com/margay-net/margay/api/margayv1alpha1"
-	"github.com/margay-net/margay/cats"
 )
 
-// view is one kind of thing that `margay get` shows.
+// view is one kind of thing that the C-PS lists.
 type view struct {
-	use, short string
-	ask        func(context.Context, api.OperatorServiceClient) (proto.Message, error)
-	show       func(proto.Message) *table
+	name, alias, short string
+	columns            []column
+	ask                func(ctx context.Context, c api.OperatorServiceClient, q query, page func(proto.Message) error) error
+	fill               func(*table, proto.Message)
+	ofService          bool // takes --service
+	limited            bool // takes --limit
+}
+
+// query is what is asked for.
+type query struct {
+	service string // CS-ID; empty: all
+	limit   uint64 // rows; 0: all
 }
 
 func getCommand(o *options) *cobra.Command {
-	var format, service string
-	var watch bool
-	command := &cobra.Command{Use: "get", Short: "Show services, instances, paths, bindings, forwarders or counters", Args: cobra.NoArgs}
+	var f viewFlags
+	command := &cobra.Command{Use: "get", Short: "Show services, instances, paths, bindings, forwarders or counters"}
 	flags := command.PersistentFlags()
-	flags.StringVarP(&format, "output", "o", "", "instead of a table: "+formats)
-	flags.BoolVarP(&watch, "watch", "w", false, "show it again every second until interrupted")
-	flags.StringVar(&service, "service", "", "only of this CS-ID (instances, bindings)")
-	command.AddCommand(countersCommand(o, &format))
-	for _, v := range views(&service) {
-		command.AddCommand(&cobra.Command{
-			Use: v.use, Short: v.short, Args: cobra.NoArgs,
-			RunE: func(c *cobra.Command, _ []string) error {
-				if err := checkFormat(format); err != nil {
+	flags.StringVarP(&f.format, "output", "o", "", "instead of a table: json|yaml, one document; wide: more columns")
+	flags.BoolVarP(&f.watch, "watch", "w", false, "show it again every second until interrupted")
+	long := command.Short + ".\n"
+	var verbs []*cobra.Command
+	for _, v := range []*view{servicesView(), instancesView(), pathsView(), bindingsView(), forwardersView()} {
+		verbs = append(verbs, v.command(o, &f))
+		long += v.help()
+	}
+	command.Long = strings.TrimSpace(long + countersHelp())
+	return group(command, append(verbs, countersCommand(o, &f))...)
+}
+
+func (v *view) command(o *options, f *viewFlags) *cobra.Command {
+	var q query
+	command := &cobra.Command{
+		Use: v.name, Aliases: []string{v.alias}, Short: v.short, Long: strings.TrimSpace(v.short + ".\n" + columnsHelp(v.columns)), Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return f.show(c, func(ctx context.Context, w io.Writer) error {
+				d, err := o.domain()
+				if err != nil {
 					return err
 				}
-				return o.askRepeatedly(c.Context(), watch, func(ctx context.Context, connection *grpc.ClientConn) error {
-					answer, err := v.ask(ctx, api.NewOperatorServiceClient(connection))
-					if err != nil {
-						return err
-					}
-					return show(c.OutOrStdout(), format, v, answer)
+				return d.AskCPS(ctx, func(ctx context.Context, cps api.OperatorServiceClient) error {
+					return v.show(ctx, cps, q, w, f.format)
 				})
-			},
-		})
+			})
+		},
+	}
+	if v.ofService {
+		command.Flags().StringVar(&q.service, "service", "", "only of this CS-ID")
+	}
+	if v.limited {
+		command.Flags().Uint64Var(&q.limit, "limit", 0, "most rows (default: all)")
 	}
 	return command
 }
 
-func show(w io.Writer, format string, v view, answer proto.Message) error {
-	if format == "json" || format == "yaml" {
-		return encode(w, format, answer)
-	}
-	return v.show(answer).write(w, format == "wide")
-}
-
-// askRepeatedly asks the C-PS once, or every second until the context ends.
-func (o *options) askRepeatedly(ctx context.Context, watch bool, exchange func(context.Context, *grpc.ClientConn) error) error {
-	if err := o.askCPS(ctx, exchange); err != nil || !watch {
-		return err
-	}
-	again := time.NewTicker(time.Second)
-	defer again.Stop()
-	for {
-		select {
-		case <-ctx.Done():
+// show writes the answer of the C-PS, a table page by page as it comes.
+func (v *view) show(ctx context.Context, cps api.OperatorServiceClient, q query, w io.Writer, format string) error {
+	var whole proto.Message
+	p := printer{w: w, wide: format == formatWide}
+	var last *table
+	err := v.ask(ctx, cps, q, func(page proto.Message) error {
+		if isDocument(format) {
+			if whole == nil {
+				whole = page
+				return nil
+			}
+			proto.Merge(whole, page)
 			return nil
-		case <-again.C:
-			if err := o.askCPS(ctx, exchange); err != nil && ctx.Err() == nil {
+		}
+		if last != nil {
+			last.footer = ""
+			if err := p.finish(last); err != nil {
 				return err
 			}
 		}
+		last = &table{columns: v.columns}
+		v.fill(last, page)
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case isDocument(format):
+		return encode(w, format, document(whole))
 	}
+	return p.finish(last)
 }
 
-func views(service *string) []view {
-	return []view{
-		{
-			use: "services", short: "The catalogue's services with what is available of them",
-			ask: func(ctx context.Context, c api.OperatorServiceClient) (proto.Message, error) {
-				return c.ListServices(ctx, &api.ListServicesRequest{})
-			},
-			show: func(m proto.Message) *table { return serviceTable(m.(*api.ListServicesResponse)) },
-		},
-		{
-			use: "instances", short: "The CST joined with the catalogue",
-			ask: func(ctx context.Context, c api.OperatorServiceClient) (proto.Message, error) {
-				return c.ListInstances(ctx, &api.ListInstancesRequest{CsId: *service})
-			},
-			show: func(m proto.Message) *table { return instanceTable(m.(*api.ListInstancesResponse)) },
-		},
-		{
-			use: "paths", short: "The NST with the path of each row",
-			ask: func(ctx context.Context, c api.OperatorServiceClient) (proto.Message, error) {
-				return c.ListPaths(ctx, &api.ListPathsRequest{})
-			},
-			show: func(m proto.Message) *table { return pathTable(m.(*api.ListPathsResponse)) },
-		},
-		{
-			use: "bindings", short: "The flow binding table",
-			ask: func(ctx context.Context, c api.OperatorServiceClient) (proto.Message, error) {
-				return c.ListBindings(ctx, &api.ListBindingsRequest{CsId: *service})
-			},
-			show: func(m proto.Message) *table { return bindingTable(m.(*api.ListBindingsResponse)) },
-		},
-		{
-			use: "forwarders", short: "The forwarders and what they acknowledged",
-			ask: func(ctx context.Context, c api.OperatorServiceClient) (proto.Message, error) {
-				return c.ListForwarders(ctx, &api.ListForwardersRequest{})
-			},
-			show: func(m proto.Message) *table { return forwarderTable(m.(*api.ListForwardersResponse)) },
-		},
-	}
+// help is the part of `margay get --help` on this view.
+func (v *view) help() string { return viewHelp(v.name, v.short, v.columns) }
+
+func viewHelp(name, short string, columns []column) string {
+	return fmt.Sprintf("\n%s: %s.\n%s", name, short, columnsHelp(columns))
 }
 
-func serviceTable(answer *api.ListServicesResponse) *table {
-	t := &table{
-		columns: []string{"CS-ID", "STATE", "VERSION", "POLICY", "ADDRESSES", "ELIGIBLE", "SLOTS", "BINDINGS", "NUMBER", "TENANTS", "NAME"}, wide: 8,
-		footer: fmt.Sprintf("catalogue generation %d", answer.GetGeneration()),
+// columnsHelp explains columns, a line for each.
+func columnsHelp(columns []column) string {
+	width := 0
+	for _, c := range columns {
+		width = max(width, utf8.RuneCountInString(c.name))
 	}
-	for _, s := range answer.GetServices() {
-		var at []string
-		for _, a := range s.GetService().GetAddresses() {
-			at = append(at, serviceAddress(a))
+	var text strings.Builder
+	for _, c := range columns {
+		wide := ""
+		if c.wide {
+			wide = " (-o wide)"
 		}
-		t.add(s.GetService().GetCsId(), enum(s.GetService().GetState(), "SERVICE_STATE_"), s.GetService().GetVersion(),
-			strings.ToLower(enum(s.GetService().GetPolicy(), "SELECTION_POLICY_")), strings.Join(at, ","),
-			fmt.Sprintf("%d/%d", s.GetEligible(), s.GetDeployments()), s.GetEffectiveSlots(), s.GetBindings(),
-			s.GetService().GetNumber(), strings.Join(s.GetService().GetTenants(), ","), s.GetService().GetName())
+		fmt.Fprintf(&text, "  %-*s  %s%s\n", width, c.name, c.meaning, wide)
 	}
-	return t
+	return text.String()
 }
 
-func instanceTable(answer *api.ListInstancesResponse) *table {
-	t := &table{
-		columns: []string{"CS-ID", "CSCI-ID", "SITE", "HEALTH", "GAS", "EFFECTIVE", "COMPUTING", "ROW", "AGE", "OUT AT",
-			"LOCATOR", "EGRESS", "BINDINGS", "REPORTING", "SOURCE", "SEQ", "GENERATION"}, wide: 10,
-		footer: fmt.Sprintf("CST generation %d, catalogue generation %d", answer.GetCstGeneration(), answer.GetCatalogueGeneration()),
+// known gives an error unless the C-PS has the service in its catalogue.
+func known(ctx context.Context, c api.OperatorServiceClient, service string) error {
+	answer, err := c.ListServices(ctx, &api.ListServicesRequest{})
+	if err != nil {
+		return err
 	}
-	for _, i := range answer.GetInstances() {
-		health, gas, computing, validity, since := "-", "-", "-", "-", "-"
-		r := i.GetReport()
-		if r != nil {
-			health, gas = enum(r.GetHealth(), "HEALTH_"), fmt.Sprint(r.GetMetrics().GetGas())
-			computing = fmt.Sprintf("%dms", r.GetMetrics().GetComputingTimeMs())
-			validity, since = enum(r.GetValidity(), "VALIDITY_"), age(r.GetAgeMs())
-		}
-		t.add(i.GetCsId(), i.GetCsciId(), i.GetDeployment().GetSite(), health, gas, i.GetEffectiveSlots(), computing, validity, since,
-			i.GetStage(), locator(i.GetDeployment().GetLocator()), strings.Join(i.GetDelivering(), ","), i.GetBindings(),
-			enum(r.GetReportingState(), "REPORTING_STATE_"), r.GetSource(), r.GetSeq(), r.GetGeneration())
-	}
-	return t
+	return inCatalogue(answer, service)
 }
 
-func pathTable(answer *api.ListPathsResponse) *table {
-	t := &table{
-		columns: []string{"HEADEND", "EGRESS", "COLOR", "REACHABLE", "DELAY", "HOPS", "VIA", "ROW", "AGE", "SEGMENTS", "SOURCE", "GENERATION"}, wide: 9,
-		footer: fmt.Sprintf("NST generation %d, TEDB generation %d", answer.GetNstGeneration(), answer.GetTedbGeneration()),
+func inCatalogue(catalogue *api.ListServicesResponse, service string) error {
+	var all []string
+	for _, s := range catalogue.GetServices() {
+		all = append(all, s.GetService().GetCsId())
 	}
-	for _, p := range answer.GetPaths() {
-		t.add(p.GetHeadend(), p.GetEgress(), p.GetColor(), p.GetReachable(), micros(uint64(p.GetMetrics().GetDelayUs())),
-			p.GetMetrics().GetHops(), strings.Join(p.GetPath().GetNodes(), ","), enum(p.GetValidity(), "VALIDITY_"), age(p.GetAgeMs()),
-			addresses(p.GetPath().GetSegments()), p.GetSource(), p.GetGeneration())
+	if slices.Contains(all, service) {
+		return nil
 	}
-	return t
-}
-
-func bindingTable(answer *api.ListBindingsResponse) *table {
-	t := &table{
-		columns: []string{"CS-ID", "FLOW", "STATE", "CSCI-ID", "INGRESS", "EGRESS", "VIA", "AGE", "PACKETS", "TRANSACTION",
-			"PROTOCOL", "ATTACHMENT", "LOCATOR", "SEGMENTS", "RETURN", "EPOCH", "CST", "NST", "REASON"}, wide: 9,
+	if len(all) == 0 {
+		return fmt.Errorf("the C-PS knows no service %q: its catalogue is empty", service)
 	}
-	if answer.GetMore() {
-		t.footer = fmt.Sprintf("%d of %d bindings", len(answer.GetBindings()), answer.GetTotal())
-	}
-	for _, row := range answer.GetBindings() {
-		b := row.GetBinding()
-		t.add(b.GetCsId(), tuple(b.GetMatch().GetTuple()), enum(row.GetState(), "FLOW_STATE_"), b.GetCsciId(), b.GetOwner(), b.GetEgress(),
-			strings.Join(b.GetForward().GetPath().GetNodes(), ","), age(row.GetAgeMs()),
-			fmt.Sprintf("%d/%d", row.GetForward().GetPackets(), row.GetReverse().GetPackets()), transaction(b.GetTransaction()),
-			cats.Protocol(b.GetMatch().GetTuple().GetProtocol()), b.GetMatch().GetAttachment(), locator(b.GetForward().GetLocator()),
-			addresses(b.GetForward().GetPath().GetSegments()), addresses(b.GetReverse().GetPath().GetSegments()), fmt.Sprintf("%d.%d", b.GetEpoch().GetTerm(), b.GetEpoch().GetCounter()),
-			b.GetCstGeneration(), b.GetNstGeneration(), reason(row.GetReason()))
-	}
-	return t
-}
-
-func forwarderTable(answer *api.ListForwardersResponse) *table {
-	t := &table{
-		columns: []string{"NAME", "CONNECTED", "SINCE", "PROVISION", "DELIVERIES", "OWNS", "ATTACHMENTS", "ENCAPSULATIONS", "SEGMENTS", "RETURN SID", "BOOT"}, wide: 7,
-		footer: fmt.Sprintf("shard %d, epoch %d.%d", answer.GetShard(), answer.GetEpoch().GetTerm(), answer.GetEpoch().GetCounter()),
-	}
-	for _, f := range answer.GetForwarders() {
-		since := "never"
-		if f.SinceMs != nil {
-			since = age(f.GetSinceMs())
-		}
-		var attachments, encapsulations []string
-		for _, a := range f.GetAttachments() {
-			attachments = append(attachments, a.GetName()+"/"+a.GetTenant())
-		}
-		for _, e := range f.GetCapabilities().GetEncapsulations() {
-			encapsulations = append(encapsulations, strings.ToLower(enum(e, "ENCAPSULATION_")))
-		}
-		provision := fmt.Sprintf("%d/%d", f.GetProvisionAcknowledged(), f.GetProvisionSent())
-		if f.GetProvisionReason() != api.Reason_REASON_UNSPECIFIED {
-			provision += " " + reason(f.GetProvisionReason())
-		}
-		t.add(f.GetName(), f.GetConnected(), since, provision, strings.Join(f.GetDeliveries(), ","), f.GetBindings(),
-			strings.Join(attachments, ","), strings.Join(encapsulations, ","), f.GetCapabilities().GetMaxSegments(),
-			address(f.GetReturnSid()), f.GetBootId())
-	}
-	return t
+	return fmt.Errorf("the C-PS knows no service %q; it has %s", service, strings.Join(all, ", "))
 }

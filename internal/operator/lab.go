@@ -15,20 +15,26 @@ import (
 	"github.com/margay-net/margay/internal/trust/endpoint"
 )
 
-// ExitCode is the exit code of a command that `margay lab exec` ran.
-type ExitCode int
-
-// Error gives the code.
-func (e ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
-
 func labCommand() *cobra.Command {
-	command := &cobra.Command{Use: "lab", Short: "A whole domain in network namespaces of this machine", Args: cobra.NoArgs}
-	command.AddCommand(labUp(), labDown(), labList(), labExec(), labService())
-	return command
+	return group(&cobra.Command{
+		Use: "lab", Short: "A whole domain in network namespaces of this machine",
+		PersistentPreRunE: asRoot,
+	}, labUp(), labDown(), labList(), labStatus(), labStart(), labStop(), labRestart(), labExec(), labCapture(), labImpair(), labService(), labImpairProcess())
+}
+
+// asRoot refuses a verb that makes or enters namespaces to others than root.
+func asRoot(c *cobra.Command, _ []string) error { return rootOnly(c.CommandPath(), os.Geteuid()) }
+
+func rootOnly(path string, user int) error {
+	if user != 0 {
+		return fmt.Errorf("%s makes, enters or looks into network namespaces: run it as root", path)
+	}
+	return nil
 }
 
 func labUp() *cobra.Command {
 	var name string
+	var impairable bool
 	command := &cobra.Command{
 		Use:   "up TOPOLOGY",
 		Short: "Bring up a topology file, or the one that comes with the program: " + lab.ExampleName,
@@ -37,6 +43,9 @@ func labUp() *cobra.Command {
 			topology, err := lab.LoadTopology(args[0])
 			if err != nil {
 				return err
+			}
+			for i := range topology.Links {
+				topology.Links[i].Impairable = topology.Links[i].Impairable || impairable
 			}
 			l, err := lab.Up(c.Context(), lab.Options{Topology: topology, Name: name, Progress: c.ErrOrStderr()})
 			if err != nil {
@@ -48,13 +57,14 @@ func labUp() *cobra.Command {
 		},
 	}
 	command.Flags().StringVar(&name, "name", "", "name of the lab (default: the topology's)")
+	command.Flags().BoolVar(&impairable, "impairable", false, "build every link so that `margay lab impair` works on it")
 	return command
 }
 
 func labDown() *cobra.Command {
 	return &cobra.Command{
-		Use: "down LAB", Short: "Stop its processes, remove its namespaces, pins and files", Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error { return lab.Down(args[0]) },
+		Use: "down LAB", Short: "Stop its processes and all else in its namespaces; remove namespaces, pins and files", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error { return lab.Down(args[0], c.OutOrStdout()) },
 	}
 }
 
@@ -66,29 +76,35 @@ func labList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			t := &table{columns: []string{"LAB", "TOPOLOGY", "AGE", "PROCESSES"}}
+			t := &table{columns: names("LAB", "TOPOLOGY", "AGE", "PROCESSES")}
 			for _, l := range labs {
 				t.add(l.Name, l.Topology, age(uint64(time.Since(l.Created).Milliseconds())), fmt.Sprintf("%d/%d", l.Running, l.Daemons))
 			}
-			return t.write(c.OutOrStdout(), false)
+			return t.write(c.OutOrStdout())
 		},
 	}
 }
 
 func labExec() *cobra.Command {
-	return &cobra.Command{
-		Use:     "exec LAB NODE -- COMMAND [ARGUMENT...]",
+	command := &cobra.Command{
+		Use:     "exec LAB NODE COMMAND [ARGUMENT...]",
 		Short:   "Run a command inside a node",
-		Example: "  margay lab exec example client -- curl -s http://192.0.2.100:443/",
+		Example: "  margay lab exec example client curl -s http://192.0.2.100:443/",
 		Args:    cobra.MinimumNArgs(3),
 		RunE: func(_ *cobra.Command, args []string) error {
-			code, err := lab.Exec(args[0], args[1], args[2:])
+			command := args[2:]
+			if command[0] == "--" {
+				command = command[1:]
+			}
+			code, err := lab.Exec(args[0], args[1], command)
 			if err == nil && code != 0 {
 				return ExitCode(code)
 			}
 			return err
 		},
 	}
+	command.Flags().SetInterspersed(false) // what comes after LAB is the command's
+	return command
 }
 
 // labService is what the lab runs at its instances.
@@ -120,9 +136,10 @@ func labService() *cobra.Command {
 
 func demoCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "demo",
-		Short: "Run the end-to-end example of the draft's section 14 in a lab and compare every packet with it",
-		Args:  cobra.NoArgs,
-		RunE:  func(c *cobra.Command, _ []string) error { return demo.Run(c.Context(), c.OutOrStdout()) },
+		Use:     "demo",
+		Short:   "Run the end-to-end example of the draft's section 14 in a lab and compare every packet with it",
+		Args:    cobra.NoArgs,
+		PreRunE: asRoot,
+		RunE:    func(c *cobra.Command, _ []string) error { return demo.Run(c.Context(), c.OutOrStdout()) },
 	}
 }

@@ -12,16 +12,12 @@ import (
 
 // PKI is "margay pki": a small certificate authority for labs and first steps.
 func PKI() *cobra.Command {
-	command := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "pki",
 		Short: "Make a lab certificate authority and issue certificates",
 		Long: "Make a certificate authority in a directory, and issue certificates for the programs of its domain.\n" +
 			"Meant for labs and first steps: production brings its own authority.",
-		Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error { return command.Help() }, // runnable, so that an unknown verb is an error
-	}
-	command.AddCommand(pkiInit(), pkiIssue())
-	return command
+	}, pkiInit(), pkiIssue())
 }
 
 func pkiInit() *cobra.Command {

@@ -3,7 +3,7 @@
 package pce
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -54,7 +54,8 @@ func (s *Snapshot) Generation() uint64 { return s.topology.Generation() }
 // path meets every bound, is the best that does by the request's policy, and fits the headend's capabilities; where the
 // best does not fit and another one does, that is the path. Otherwise the reply has the reason and a detail for a person:
 //   - ReasonMalformed: the request lacks what section 7.1 demands, or carries what a path computation cannot judge;
-//   - ReasonNoPath: an end is unknown, or nothing meets the bounds; the detail says what is missing;
+//   - ReasonNoPath: an end is unknown, nothing meets the bounds, or the topology does not tell whether a constraint holds;
+//     the detail says what is missing;
 //   - ReasonCapabilityMismatch: paths meet the bounds, and the headend can activate none of them;
 //   - ReasonOverload: the search spent its budget; a path may exist.
 //
@@ -72,8 +73,7 @@ func (s *Snapshot) Compute(r cats.PathRequest) cats.PathReply {
 	}
 	links, err := s.compute(&r, &reply)
 	if err != nil {
-		reply.Reason = cats.ReasonNoPath
-		errors.As(err, &reply.Reason)
+		reply.Reason = cmp.Or(cats.ReasonOf(err), cats.ReasonNoPath)
 		reply.Detail = strings.TrimSuffix(err.Error(), ": "+reply.Reason.String())
 		return reply
 	}
@@ -182,6 +182,28 @@ func (s *Snapshot) check(r *cats.PathRequest) error {
 	}
 	if r.Bounds != network {
 		return malformed("carries a bound on computing or real delay, which only the service's metrics could tell")
+	}
+	return untold(r)
+}
+
+// untold refuses the constraints of CP section 7.1 that nothing in the topology can answer yet: a path that was found
+// without looking at them would be passed off as one that meets them.
+func untold(r *cats.PathRequest) error {
+	noPath := func(field, why string) error {
+		return fmt.Errorf("%s: no path can be promised to keep it, as %s: %w", field, why, cats.ReasonNoPath)
+	}
+	const groups = "the topology does not tell the administrative groups of links"
+	switch {
+	case r.Affinity.IncludeAny != 0:
+		return noPath("affinity include-any", groups)
+	case r.Affinity.IncludeAll != 0:
+		return noPath("affinity include-all", groups)
+	case r.Affinity.ExcludeAny != 0:
+		return noPath("affinity exclude-any", groups)
+	case !r.DisjointFrom.IsZero() || r.Disjointness != cats.DisjointNone:
+		return noPath("disjointness", "no other path is kept here to compare with")
+	case r.Protection:
+		return noPath("protection", "the topology does not tell which links are protected")
 	}
 	return nil
 }

@@ -12,7 +12,6 @@ import (
 )
 
 const (
-	layoutVersion  = cps.LayoutVersion
 	ingressName    = "IF-1"
 	attachmentName = "client-1"
 	tenantName     = "default"
@@ -57,6 +56,7 @@ func newController(w *world) *controller {
 	return &controller{
 		world: w, admitted: map[cats.Transaction]cats.CSCIID{},
 		sites: []*site{
+			{source: "csma-0", name: "edge-0", csci: "0", egress: ingressName, locator: netip.MustParseAddrPort("198.51.100.1:443"), sid: netip.MustParseAddr("2001:db8:0:1::1")},
 			{source: "csma-1", name: "edge-1", csci: "A", egress: "EF-1", locator: netip.MustParseAddrPort("198.51.100.11:443"), sid: netip.MustParseAddr("2001:db8:0:e1::11")},
 			{source: "csma-2", name: "edge-2", csci: "B", egress: "EF-2", locator: netip.MustParseAddrPort("198.51.100.21:443"), sid: netip.MustParseAddr("2001:db8:0:e2::21")},
 		},
@@ -136,7 +136,7 @@ func (c *controller) paths() *cps.PathView {
 	if err != nil {
 		panic(err) // the topology above is a constant but for its delays
 	}
-	return &cps.PathView{Generation: c.topology, Rows: snapshot.Rows([]string{ingressName}, []string{"EF-1", "EF-2"}), PCE: snapshot}
+	return &cps.PathView{Generation: c.topology, Rows: snapshot.Rows([]string{ingressName}, forwarderNames), PCE: snapshot}
 }
 
 // moveLinks changes the topology every now and then.
@@ -215,7 +215,7 @@ func (c *controller) step(in *cps.Events) {
 		c.logSteering(&s)
 		for _, n := range w.forwarders {
 			if n.name == s.Forwarder && n.session != nil && n.session.number == s.Session {
-				w.send(n.session, false, func() { n.obey(&s.Batch) })
+				w.send(n, n.session, false, func() { n.obey(&s.Batch) })
 			}
 		}
 	}

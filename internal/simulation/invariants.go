@@ -79,6 +79,9 @@ func (w *world) checkAdmissions(c *controller) {
 			}
 			c.admitted[b.Transaction] = b.CSCIID
 			w.result.Admitted++
+			if b.Ingress == b.Egress {
+				w.result.Local++
+			}
 			w.checkCandidate(c, b)
 		}
 	}
@@ -112,7 +115,7 @@ func (w *world) checkEpoch(n *node, shard cats.Shard, epoch cats.Epoch) {
 }
 
 // checkAgreement: once faults and traffic have ended, every packet was released or dropped by a reason, and the C-PS,
-// both forwarders' records and both data planes hold the same bindings (CP-10-3).
+// both forwarders' records and both data planes hold the same bindings (CP section 10).
 func (w *world) checkAgreement() {
 	want := map[slot]bool{}
 	for _, f := range w.cps.core.Flows(w.now) {

@@ -47,17 +47,23 @@ func (n *node) disconnect() {
 	}
 }
 
-// send carries a message over a session, or loses, doubles, delays it. The message that opens a session is neither lost
+// send carries a message over a forwarder's session, or loses, doubles, delays it. A stream that loses a message breaks
+// sooner or later, so that the next session's Hello tells what is where. The message that opens a session is neither lost
 // nor overtaken: without it there is no session.
-func (w *world) send(s *session, opening bool, deliver func()) {
+func (w *world) send(n *node, s *session, opening bool, deliver func()) {
 	arrival := w.now.Add(w.chance.between(50*time.Microsecond, 5*time.Millisecond))
 	if w.faults && w.chance.happens(10) {
 		arrival = arrival.Add(w.chance.between(0, 700*time.Millisecond))
 	}
 	if opening {
 		s.opened = arrival
-	} else if w.faults && w.chance.happens(12) {
+	} else if w.faults && w.chance.happens(25) {
 		w.result.Lost++
+		w.after(w.chance.between(0, 2*time.Second), func() {
+			if n.session == s {
+				n.disconnect()
+			}
+		})
 		return
 	}
 	arrive := func() {

@@ -3,6 +3,7 @@ package simulation
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/margay-net/margay/cats"
@@ -33,11 +34,11 @@ type node struct {
 	session     *session // nil: none
 	wake        cats.Instant
 
-	records   map[slot]forwarder.Record // the journal
-	epochs    map[cats.Shard]cats.Epoch
-	provision *cats.Provision
-	plane     map[slot]*planeEntry
-	byKey     map[cats.FlowKey]slot // ingress halves of the plane
+	records    map[slot]forwarder.Record // the journal
+	epochs     map[cats.Shard]cats.Epoch
+	provisions []*cats.Provision
+	plane      map[slot]*planeEntry
+	byKey      map[cats.FlowKey]slot // ingress halves of the plane
 
 	held    map[uint64]bool // packets that the core has to answer
 	handles uint64
@@ -56,7 +57,7 @@ func (n *node) boot() {
 	n.incarnation++
 	n.world.log("%s boots with %d records", n.name, len(n.records))
 	n.held = map[uint64]bool{}
-	restored := forwarder.Restored{Epochs: map[cats.Shard]cats.Epoch{}, Provision: n.provision}
+	restored := forwarder.Restored{Epochs: map[cats.Shard]cats.Epoch{}, Provisions: n.provisions}
 	for shard, epoch := range n.epochs {
 		restored.Epochs[shard] = epoch
 	}
@@ -70,7 +71,7 @@ func (n *node) boot() {
 		}
 	}
 	config := forwarder.Config{
-		Name: n.name, BootID: "boot", Identity: [8]byte{n.number, byte(n.incarnation >> 8), byte(n.incarnation)}, LayoutVersion: layoutVersion,
+		Name: n.name, BootID: "boot", Identity: [8]byte{n.number, byte(n.incarnation >> 8), byte(n.incarnation)}, LayoutVersion: cats.LayoutVersion,
 		Capabilities: cats.Capabilities{Encapsulations: cats.EncapSRv6, MaxSegments: 10},
 		Limits:       forwarder.Limits{UDPIdle: 8 * time.Second, UDPUnanswered: 6 * time.Second},
 	}
@@ -129,7 +130,7 @@ func (n *node) step(in *forwarder.Events) {
 	if s := n.session; s != nil && !n.out.Send.IsEmpty() {
 		batch := n.out.Send
 		n.logSend(&batch)
-		w.send(s, batch.Hello != nil, func() { w.cps.receive(n.name, s.number, batch) })
+		w.send(n, s, batch.Hello != nil, func() { w.cps.receive(n.name, s.number, batch) })
 	}
 	n.wakeAt(next)
 }
@@ -140,7 +141,7 @@ func (n *node) logSend(batch *cats.ForwarderBatch) {
 	}
 	for _, s := range batch.Statuses {
 		if s.Result != cats.BindingCounters {
-			n.world.log("%s: status %s result %d %s", n.name, s.Transaction, s.Result, s.Reason)
+			n.world.log("%s: status %s %s result %d %s", n.name, s.Transaction, s.Half, s.Result, s.Reason)
 		}
 	}
 	for _, r := range batch.Requests {
@@ -173,7 +174,10 @@ func (n *node) persist(e *forwarder.JournalEntry) {
 		n.world.checkEpoch(n, e.Shard, e.Epoch)
 		n.epochs[e.Shard] = e.Epoch
 	case forwarder.JournalProvision:
-		n.provision = e.Provision
+		n.provisions = slices.DeleteFunc(slices.Clone(n.provisions), func(p *cats.Provision) bool { return p.Shard == e.Shard })
+		if e.Provision != nil {
+			n.provisions = append(n.provisions, e.Provision)
+		}
 	}
 }
 

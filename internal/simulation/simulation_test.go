@@ -17,13 +17,15 @@ func TestSimulation(t *testing.T) {
 		}
 		total.Steps += r.Steps
 		total.Admitted += r.Admitted
+		total.Local += r.Local
 		total.Committed += r.Committed
 		total.Refused += r.Refused
 		total.Lost += r.Lost
 		total.Crashes += r.Crashes
 	}
 	t.Logf("%d seeds: %+v", testSeeds, total)
-	if total.Committed == 0 || total.Refused == 0 || total.Crashes == 0 || total.Lost == 0 {
+	if total.Committed == 0 || total.Refused == 0 || total.Crashes == 0 || total.Lost == 0 ||
+		total.Local == 0 || total.Local == total.Admitted {
 		t.Errorf("an idle simulation proves nothing: %+v", total)
 	}
 }

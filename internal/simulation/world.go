@@ -24,6 +24,7 @@ type Result struct {
 	Steps     int // of all cores
 	Packets   int // from clients
 	Admitted  int // transactions with a decision
+	Local     int // of them, whose ingress is the egress too
 	Committed int // held packets released
 	Refused   int // held packets dropped by a reason
 	Lost      int // messages

@@ -1,5 +1,5 @@
 // Package testenv tells tests what the machine allows, so that a privileged test skips for a person who is not root and
-// fails, rather than skips, in continuous integration.
+// fails, rather than skips, in continuous integration; and it waits for what other goroutines and processes do.
 package testenv
 
 import (

@@ -17,13 +17,13 @@ import (
 
 	"github.com/margay-net/margay/cats"
 	"github.com/margay-net/margay/internal/trust/endpoint"
+	"github.com/margay-net/margay/internal/wire/v1alpha1"
 )
 
-// The limits of every channel. A peer beyond them waits (connections, streams) or is refused (messages).
+// The limits of every channel. A peer beyond them waits. What a message may be at the most is v1alpha1.MaxMessageOctets.
 const (
-	MaxConnections = 1024     // of one listener
-	MaxStreams     = 256      // open at once on one connection
-	MaxMessage     = 16 << 20 // octets, in either direction
+	MaxConnections = 1024 // of one listener
+	MaxStreams     = 256  // open at once on one connection
 )
 
 const (
@@ -43,8 +43,8 @@ func NewServer(c *Credentials, guard *Guard, more ...grpc.ServerOption) *grpc.Se
 		grpc.Creds(&serverCredentials{credentials.NewTLS(config), guard}),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.MaxConcurrentStreams(MaxStreams),
-		grpc.MaxRecvMsgSize(MaxMessage),
-		grpc.MaxSendMsgSize(MaxMessage),
+		grpc.MaxRecvMsgSize(v1alpha1.MaxMessageOctets),
+		grpc.MaxSendMsgSize(v1alpha1.MaxMessageOctets),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveTime / 2, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(guard.unary),
@@ -78,7 +78,7 @@ func (c *Credentials) Dial(address endpoint.Address, expect Identity, audit Audi
 			Backoff:           backoff.Config{BaseDelay: firstRetry, Multiplier: 2, Jitter: 0.2, MaxDelay: lastRetry},
 			MinConnectTimeout: handshakeTimeout,
 		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage), grpc.MaxCallSendMsgSize(MaxMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(v1alpha1.MaxMessageOctets), grpc.MaxCallSendMsgSize(v1alpha1.MaxMessageOctets)),
 	}
 	conn, err := grpc.NewClient(target, append(options, more...)...)
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	}
 	// A peer that hangs up at once, like a port check, has asked for nothing.
 	if err != nil && !errors.Is(err, io.EOF) {
-		s.guard.handshakeRefused(raw.RemoteAddr().String(), raw.LocalAddr().String(), err)
+		s.guard.handshakeRefused(raw.RemoteAddr(), raw.LocalAddr(), err)
 	}
 	return conn, info, err
 }

@@ -16,19 +16,21 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/margay-net/margay/internal/testenv"
 	"github.com/margay-net/margay/internal/trust"
 	"github.com/margay-net/margay/internal/trust/endpoint"
 	"github.com/margay-net/margay/internal/trust/pki"
+	"github.com/margay-net/margay/internal/trust/trusttest"
 )
 
 func TestChannelAdmitsWhoIsConfigured(t *testing.T) {
-	d := newDomain(t, domainName)
-	own := d.credentials(trust.CPS, "cps-1")
+	d := newDomain(t)
+	own := d.Credentials(trust.CPS, "cps-1")
 	unix := endpoint.Address("unix:" + filepath.Join(t.TempDir(), "s"))
 	for _, address := range []endpoint.Address{"127.0.0.1:0", unix} {
 		s := d.serve(address, own)
 		for role, name := range map[trust.Role]string{trust.Forwarder: "IF-1", trust.PCE: "pce-1", trust.CSMA: "whatever", trust.Operator: "admin"} {
-			peer := d.credentials(role, name)
+			peer := d.Credentials(role, name)
 			if err := call(t, s, peer, own.Self(), nil); err != nil {
 				t.Errorf("%s over %s: %v", peer.Self(), s.address, err)
 			}
@@ -62,7 +64,7 @@ func refused(t *testing.T, s *server, config *tls.Config, subject, why string) {
 			t.Errorf("the server answered %v, want an alert", err)
 		}
 	}
-	eventually(t, "the audit record of the refusal", func() bool {
+	testenv.Eventually(t, "the audit record of the refusal", func() bool {
 		lines, _ := s.seen.all()
 		return len(lines) > len(before)
 	})
@@ -80,11 +82,11 @@ func refused(t *testing.T, s *server, config *tls.Config, subject, why string) {
 }
 
 func TestChannelRefusesPeers(t *testing.T) {
-	d := newDomain(t, domainName)
-	stranger := newDomain(t, domainName) // an authority of the same domain name that nobody here trusts
-	s := d.serve("127.0.0.1:0", d.credentials(trust.CPS, "cps-1"))
+	d := newDomain(t)
+	stranger := newDomain(t) // an authority of the same domain name that nobody here trusts
+	s := d.serve("127.0.0.1:0", d.Credentials(trust.CPS, "cps-1"))
 	issued := func(d domain, role trust.Role, name string, options pki.Options) tls.Certificate {
-		files := d.files(role, name, options)
+		files := d.Issue(role, name, options)
 		pair, err := tls.LoadX509KeyPair(string(files.Certificate), string(files.Key))
 		if err != nil {
 			t.Fatal(err)
@@ -151,9 +153,9 @@ func TestChannelRefusesPeers(t *testing.T) {
 }
 
 func TestChannelOpensNoSession(t *testing.T) {
-	d := newDomain(t, domainName)
-	s := d.serve("127.0.0.1:0", d.credentials(trust.CPS, "cps-1"))
-	config := d.credentials(trust.Forwarder, "IF-1").ClientConfig(trust.Identity{Domain: domainName, Role: trust.CPS, Name: "cps-1"})
+	d := newDomain(t)
+	s := d.serve("127.0.0.1:0", d.Credentials(trust.CPS, "cps-1"))
+	config := d.Credentials(trust.Forwarder, "IF-1").ClientConfig(trust.Identity{Domain: trusttest.Domain, Role: trust.CPS, Name: "cps-1"})
 	config.NextProtos = []string{"h2"}
 	cache := &countingCache{}
 	config.ClientSessionCache = cache
@@ -182,17 +184,17 @@ func (c *countingCache) Get(string) (*tls.ClientSessionState, bool) { return nil
 func (c *countingCache) Put(string, *tls.ClientSessionState)        { c.puts++ }
 
 func TestDialRefusesWrongServers(t *testing.T) {
-	d := newDomain(t, domainName)
-	client := d.credentials(trust.Forwarder, "IF-1")
+	d := newDomain(t)
+	client := d.Credentials(trust.Forwarder, "IF-1")
 	expect := client.Peer(trust.CPS, "cps-1")
-	good := d.serve("127.0.0.1:0", d.credentials(trust.CPS, "cps-1"))
+	good := d.serve("127.0.0.1:0", d.Credentials(trust.CPS, "cps-1"))
 	if err := call(t, good, client, expect, nil); err != nil {
 		t.Fatal(err)
 	}
-	imposter := d.credentials(trust.Forwarder, "cps-1")
-	misnamed := d.credentials(trust.CPS, "cps-2")
-	unserving := d.credentials(trust.SCI, "cps-1")
-	stranger := newDomain(t, domainName).credentials(trust.CPS, "cps-1")
+	imposter := d.Credentials(trust.Forwarder, "cps-1")
+	misnamed := d.Credentials(trust.CPS, "cps-2")
+	unserving := d.Credentials(trust.SCI, "cps-1")
+	stranger := newDomain(t).Credentials(trust.CPS, "cps-1")
 	for what, c := range map[string]struct {
 		server *trust.Credentials
 		why    string
@@ -221,9 +223,9 @@ func TestDialRefusesWrongServers(t *testing.T) {
 }
 
 func TestRefusedPeerIsToldSo(t *testing.T) {
-	d := newDomain(t, domainName)
-	s := d.serve("127.0.0.1:0", d.credentials(trust.CPS, "cps-1"))
-	peer := d.credentials(trust.Forwarder, "IF-9")
+	d := newDomain(t)
+	s := d.serve("127.0.0.1:0", d.Credentials(trust.CPS, "cps-1"))
+	peer := d.Credentials(trust.Forwarder, "IF-9")
 	for range 20 { // not a matter of who is faster
 		err := call(t, s, peer, peer.Peer(trust.CPS, "cps-1"), nil)
 		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "spiffe://example.margay/cps/cps-1 refused our certificate, spiffe://example.margay/forwarder/IF-9 (its audit log says why)") {
@@ -233,8 +235,8 @@ func TestRefusedPeerIsToldSo(t *testing.T) {
 }
 
 func TestGuardChecksEachCall(t *testing.T) {
-	d := newDomain(t, domainName)
-	s := d.serve("127.0.0.1:0", d.credentials(trust.CPS, "cps-1"))
+	d := newDomain(t)
+	s := d.serve("127.0.0.1:0", d.Credentials(trust.CPS, "cps-1"))
 	denied := func(err error, event, why string) {
 		t.Helper()
 		if status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), why) {
@@ -244,7 +246,7 @@ func TestGuardChecksEachCall(t *testing.T) {
 			t.Errorf("audited %q, want %q and %q", lines, event, why)
 		}
 	}
-	operator := d.credentials(trust.Operator, "admin")
+	operator := d.Credentials(trust.Operator, "admin")
 	conn, err := operator.Dial(s.address, operator.Peer(trust.CPS, "cps-1"), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -268,11 +270,11 @@ func TestGuardChecksEachCall(t *testing.T) {
 }
 
 func TestRosterIsReplaced(t *testing.T) {
-	d := newDomain(t, domainName)
-	s := d.serve("127.0.0.1:0", d.credentials(trust.CPS, "cps-1"))
+	d := newDomain(t)
+	s := d.serve("127.0.0.1:0", d.Credentials(trust.CPS, "cps-1"))
 	stream := func(role trust.Role, name string) grpc.ServerStreamingClient[grpc_health_v1.HealthCheckResponse] {
 		t.Helper()
-		peer := d.credentials(role, name)
+		peer := d.Credentials(role, name)
 		conn, err := peer.Dial(s.address, peer.Peer(trust.CPS, "cps-1"), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -300,15 +302,15 @@ func TestRosterIsReplaced(t *testing.T) {
 	if _, err := stays.Recv(); err != io.EOF {
 		t.Errorf("the stream of one who stays got %v", err)
 	}
-	added := d.credentials(trust.Forwarder, "IF-2")
+	added := d.Credentials(trust.Forwarder, "IF-2")
 	if err := call(t, s, added, added.Peer(trust.CPS, "cps-1"), nil); err != nil {
 		t.Errorf("the added peer: %v", err)
 	}
 }
 
 func TestPortCheckIsNotAudited(t *testing.T) {
-	d := newDomain(t, domainName)
-	s := d.serve("127.0.0.1:0", d.credentials(trust.CPS, "cps-1"))
+	d := newDomain(t)
+	s := d.serve("127.0.0.1:0", d.Credentials(trust.CPS, "cps-1"))
 	conn, err := net.Dial("tcp", string(s.address))
 	if err != nil {
 		t.Fatal(err)

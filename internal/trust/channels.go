@@ -1,11 +1,12 @@
 package trust
 
 import (
-	"fmt"
 	"net"
 	"sync"
 
 	"google.golang.org/grpc/credentials"
+
+	"github.com/margay-net/margay/cats"
 )
 
 // channel is an open connection of a verified peer.
@@ -71,7 +72,8 @@ func (g *Guard) admitted(conn net.Conn, info credentials.AuthInfo) (net.Conn, er
 // recheck closes a channel whose peer is not on the roster any more.
 func (g *Guard) recheck(c *channel) {
 	if err := g.Authorize(c.peer); err != nil {
-		g.refused("channel-closed", c.peer.String(), c.LocalAddr().String(), fmt.Errorf("the configuration changed: %w", err))
+		g.count.Inc(cats.ReasonUnauthorized)
+		g.audit.Record("channel-closed", c.peer.String(), c.LocalAddr().String(), cats.ReasonUnauthorized, "the configuration changed: "+err.Error())
 		_ = c.Close() // its only reader and writer, the server, learns of it
 	}
 }

@@ -9,13 +9,14 @@ import (
 	"github.com/margay-net/margay/internal/config"
 	"github.com/margay-net/margay/internal/trust"
 	"github.com/margay-net/margay/internal/trust/pki"
+	"github.com/margay-net/margay/internal/trust/trusttest"
 )
 
 func TestLoadErrors(t *testing.T) {
-	d := newDomain(t, domainName)
-	other := newDomain(t, domainName)
-	good := d.files(trust.CPS, "cps-1", pki.Options{})
-	second := d.files(trust.CPS, "cps-2", pki.Options{})
+	d := newDomain(t)
+	other := newDomain(t)
+	good := d.Issue(trust.CPS, "cps-1", pki.Options{})
+	second := d.Issue(trust.CPS, "cps-2", pki.Options{})
 	with := func(change func(*config.TLS)) config.TLS {
 		files := good
 		change(&files)
@@ -46,13 +47,13 @@ func TestLoadErrors(t *testing.T) {
 		"no authority file":   {with(func(f *config.TLS) { f.Authority = "/nowhere/ca.crt" }), "authority: open /nowhere/ca.crt"},
 		"empty authority":     {with(func(f *config.TLS) { f.Authority = write(0o600, "nothing") }), "no PEM certificate in it"},
 		"a leaf as authority": {with(func(f *config.TLS) { f.Authority = good.Certificate }), "is not an authority's"},
-		"other authority":     {with(func(f *config.TLS) { f.Authority = config.Path(other.dir + "/ca.crt") }), "not signed by an authority of this domain"},
+		"other authority":     {with(func(f *config.TLS) { f.Authority = config.Path(other.Dir + "/ca.crt") }), "not signed by an authority of this domain"},
 		"no key":              {with(func(f *config.TLS) { f.Key = "/nowhere/x.key" }), "key: stat /nowhere/x.key"},
 		"another key":         {with(func(f *config.TLS) { f.Key = second.Key }), "private key does not match public key"},
 		"key readable by all": {with(func(f *config.TLS) { f.Key = write(0o644, string(key)) }), "has mode 0644, everybody may use it: chmod 600 it"},
 		"other domain":        {with(func(f *config.TLS) { f.Domain = "elsewhere" }), `its domain is "example.margay", this one is "elsewhere"`},
-		"expired":             {d.files(trust.CPS, "a", pki.Options{NotBefore: time.Now().Add(-48 * time.Hour), Validity: time.Hour}), "its certificate expired at "},
-		"not yet valid":       {d.files(trust.CPS, "b", pki.Options{NotBefore: time.Now().Add(time.Hour)}), "is not valid before "},
+		"expired":             {d.Issue(trust.CPS, "a", pki.Options{NotBefore: time.Now().Add(-48 * time.Hour), Validity: time.Hour}), "its certificate expired at "},
+		"not yet valid":       {d.Issue(trust.CPS, "b", pki.Options{NotBefore: time.Now().Add(time.Hour)}), "is not valid before "},
 	} {
 		if _, err := trust.Load(c.files); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want an error with %q", what, err, c.want)
@@ -64,7 +65,7 @@ func TestLoadErrors(t *testing.T) {
 }
 
 func TestRequire(t *testing.T) {
-	c := newDomain(t, domainName).credentials(trust.CPS, "cps-1")
+	c := newDomain(t).Credentials(trust.CPS, "cps-1")
 	if err := c.Require(trust.CPS, "cps-1"); err != nil {
 		t.Error(err)
 	}
@@ -90,11 +91,11 @@ func replace(t *testing.T, to, from config.TLS) {
 }
 
 func TestReload(t *testing.T) {
-	d := newDomain(t, domainName)
-	files := d.files(trust.CPS, "cps-1", pki.Options{Validity: 24 * time.Hour})
-	server := load(t, files)
+	d := newDomain(t)
+	files := d.Issue(trust.CPS, "cps-1", pki.Options{Validity: 24 * time.Hour})
+	server := trusttest.Load(t, files)
 	s := d.serve("127.0.0.1:0", server)
-	client := d.credentials(trust.Forwarder, "IF-1")
+	client := d.Credentials(trust.Forwarder, "IF-1")
 	before := server.Expires()
 	works := func() {
 		t.Helper()
@@ -105,9 +106,9 @@ func TestReload(t *testing.T) {
 	works()
 
 	for what, bad := range map[string]config.TLS{
-		"expired":          d.files(trust.CPS, "cps-1", pki.Options{NotBefore: time.Now().Add(-48 * time.Hour), Validity: time.Hour}),
-		"another identity": d.files(trust.CPS, "cps-2", pki.Options{}),
-		"other authority":  newDomain(t, domainName).files(trust.CPS, "cps-1", pki.Options{}),
+		"expired":          d.Issue(trust.CPS, "cps-1", pki.Options{NotBefore: time.Now().Add(-48 * time.Hour), Validity: time.Hour}),
+		"another identity": d.Issue(trust.CPS, "cps-2", pki.Options{}),
+		"other authority":  newDomain(t).Issue(trust.CPS, "cps-1", pki.Options{}),
 	} {
 		replace(t, files, bad)
 		if err := server.Reload(); err == nil {
@@ -126,7 +127,7 @@ func TestReload(t *testing.T) {
 	}
 	works()
 
-	replace(t, files, d.files(trust.CPS, "cps-1", pki.Options{Validity: 96 * time.Hour}))
+	replace(t, files, d.Issue(trust.CPS, "cps-1", pki.Options{Validity: 96 * time.Hour}))
 	if err := server.Reload(); err != nil {
 		t.Fatal(err)
 	}
@@ -137,12 +138,12 @@ func TestReload(t *testing.T) {
 }
 
 func TestReloadChangesWhomTheServerTrusts(t *testing.T) {
-	old, next := newDomain(t, domainName), newDomain(t, domainName)
-	files := old.files(trust.CPS, "cps-1", pki.Options{})
+	old, next := newDomain(t), newDomain(t)
+	files := old.Issue(trust.CPS, "cps-1", pki.Options{})
 	both := config.Path(t.TempDir() + "/both.crt")
 	var bundle []byte
 	for _, d := range []domain{old, next} {
-		data, err := os.ReadFile(d.dir + "/ca.crt")
+		data, err := os.ReadFile(d.Dir + "/ca.crt")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,12 +152,12 @@ func TestReloadChangesWhomTheServerTrusts(t *testing.T) {
 	if err := os.WriteFile(string(both), bundle, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server := load(t, files)
+	server := trusttest.Load(t, files)
 	s := old.serve("127.0.0.1:0", server)
 	// The peer's certificate is the new authority's; it trusts both, as during a rotation.
-	peerFiles := next.files(trust.Forwarder, "IF-1", pki.Options{})
+	peerFiles := next.Issue(trust.Forwarder, "IF-1", pki.Options{})
 	peerFiles.Authority = both
-	peer := load(t, peerFiles)
+	peer := trusttest.Load(t, peerFiles)
 	if err := call(t, s, peer, server.Self(), nil); err == nil {
 		t.Fatal("the new authority is trusted too early")
 	}

@@ -20,66 +20,36 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/margay-net/margay/cats"
-	"github.com/margay-net/margay/internal/config"
 	"github.com/margay-net/margay/internal/trust"
 	"github.com/margay-net/margay/internal/trust/endpoint"
 	"github.com/margay-net/margay/internal/trust/pki"
+	"github.com/margay-net/margay/internal/trust/trusttest"
 )
 
 const (
-	domainName = "example.margay"
-	check      = "/grpc.health.v1.Health/Check"
-	watch      = "/grpc.health.v1.Health/Watch"
+	check = "/grpc.health.v1.Health/Check"
+	watch = "/grpc.health.v1.Health/Watch"
 )
 
-// domain is a lab authority in a directory.
+// domain is a lab authority.
 type domain struct {
-	t   *testing.T
-	dir string
+	t *testing.T
+	trusttest.Authority
 }
 
-func newDomain(t *testing.T, name string) domain {
+func newDomain(t *testing.T) domain {
 	t.Helper()
-	dir := t.TempDir()
-	if _, err := pki.Init(dir, name); err != nil {
-		t.Fatal(err)
-	}
-	return domain{t, dir}
-}
-
-// files issues a certificate as margay pki does.
-func (d domain) files(role trust.Role, name string, options pki.Options) config.TLS {
-	d.t.Helper()
-	options.Out = d.t.TempDir()
-	files, err := pki.Issue(d.dir, role, name, options)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	return config.TLS{Certificate: config.Path(files.Certificate), Key: config.Path(files.Key), Authority: config.Path(files.Authority), Domain: domainName}
-}
-
-func (d domain) credentials(role trust.Role, name string) *trust.Credentials {
-	d.t.Helper()
-	return load(d.t, d.files(role, name, pki.Options{}))
-}
-
-func load(t *testing.T, files config.TLS) *trust.Credentials {
-	t.Helper()
-	c, err := trust.Load(files)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return domain{t, trusttest.New(t)}
 }
 
 // crafted signs a certificate that margay pki would not: change alters its template.
 func (d domain) crafted(role trust.Role, name string, change func(*x509.Certificate)) tls.Certificate {
 	d.t.Helper()
-	authority, err := tls.LoadX509KeyPair(filepath.Join(d.dir, "ca.crt"), filepath.Join(d.dir, "ca.key"))
+	authority, err := tls.LoadX509KeyPair(filepath.Join(d.Dir, "ca.crt"), filepath.Join(d.Dir, "ca.key"))
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	files := d.files(role, name, pki.Options{})
+	files := d.Issue(role, name, pki.Options{})
 	pair, err := tls.LoadX509KeyPair(string(files.Certificate), string(files.Key))
 	if err != nil {
 		d.t.Fatal(err)
@@ -106,6 +76,11 @@ func (r *records) Record(event, subject, object string, reason cats.Reason, deta
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	r.lines = append(r.lines, fmt.Sprintf("%s subject=%s object=%s reason=%s detail=%s", event, subject, object, reason, detail))
+}
+
+func (r *records) RecordFrom(source, event, subject, object string, reason cats.Reason, detail string) bool {
+	r.Record(event, subject, object, reason, detail+" source="+source)
+	return true
 }
 
 func (r *records) Inc(reason cats.Reason) {
@@ -178,14 +153,7 @@ func (d domain) serveOn(listener net.Listener, address endpoint.Address, credent
 		&s.seen, &s.seen)
 	g := trust.NewServer(credentials, s.guard)
 	grpc_health_v1.RegisterHealthServer(g, s)
-	served := make(chan error, 1)
-	go func() { served <- g.Serve(listener) }()
-	d.t.Cleanup(func() {
-		g.Stop()
-		if err := <-served; err != nil {
-			d.t.Errorf("serve: %v", err)
-		}
-	})
+	trusttest.Serve(d.t, g, listener, func() {})
 	return s
 }
 
@@ -194,16 +162,6 @@ func patient(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// eventually polls until ok.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(60 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
 }
 
 // call dials s as expect and calls Check.

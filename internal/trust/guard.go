@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync/atomic"
 
@@ -26,9 +27,13 @@ const AnyName = "*"
 // is absent is refused to everybody.
 type Methods map[string][]Role
 
-// Auditor keeps a record of a refusal; *audit.Log is one. It may block until there is room, and never drops.
+// Auditor keeps records of refusals; *audit.Log is one. It may block until there is room.
 type Auditor interface {
+	// Record never drops.
 	Record(event, subject, object string, reason cats.Reason, detail string)
+	// RecordFrom is Record for what a peer can cause at will: of one event and source only so much is recorded at a
+	// time, and the rest is counted and summarized. It tells whether this one is recorded.
+	RecordFrom(source, event, subject, object string, reason cats.Reason, detail string) bool
 }
 
 // Counter counts refusals by reason; *observe.Reasons is one.
@@ -102,7 +107,7 @@ func (g *Guard) stream(server any, stream grpc.ServerStream, info *grpc.StreamSe
 func (g *Guard) admit(ctx context.Context, method string) error {
 	id, err := PeerIdentity(ctx)
 	if err != nil {
-		g.refused("call-refused", "unknown", method, err)
+		g.refused("unknown", "call-refused", "unknown", method, err)
 		return status.Error(codes.Unauthenticated, err.Error())
 	}
 	err = g.Authorize(id)
@@ -110,27 +115,31 @@ func (g *Guard) admit(ctx context.Context, method string) error {
 		err = fmt.Errorf("role %s may not call %s", id.Role, method)
 	}
 	if err != nil {
-		g.refused("call-refused", id.String(), method, err)
+		g.refused(id.String(), "call-refused", id.String(), method, err)
 		return status.Error(codes.PermissionDenied, (&Refusal{id, err.Error()}).Error())
 	}
 	return nil
 }
 
-// refused audits and counts.
-func (g *Guard) refused(event, subject, object string, err error) {
+// refused counts, and audits at a bounded rate.
+func (g *Guard) refused(source, event, subject, object string, err error) {
 	g.count.Inc(cats.ReasonUnauthorized)
-	g.audit.Record(event, subject, object, cats.ReasonUnauthorized, err.Error())
+	g.audit.RecordFrom(source, event, subject, object, cats.ReasonUnauthorized, err.Error())
 }
 
-// handshakeRefused is for a peer that never got a channel.
-func (g *Guard) handshakeRefused(remote, local string, err error) {
-	if remote == "" || remote == "@" {
-		remote = "a process of this machine" // at the other end of a Unix socket, which has no name
+// handshakeRefused is for a peer that never got a channel. It may have shown any certificate, so that only its address
+// tells it from others.
+func (g *Guard) handshakeRefused(remote, local net.Addr, err error) {
+	from, source := remote.String(), "a process of this machine"
+	if tcp, ok := remote.(*net.TCPAddr); ok {
+		source = cats.ClientOf(tcp.AddrPort().Addr()).String()
+	} else {
+		from = source // the other end of a Unix socket, which has no name
 	}
-	subject := remote
+	subject := from
 	var refusal *Refusal
 	if errors.As(err, &refusal) && refusal.Peer != (Identity{}) {
 		subject = refusal.Peer.String()
 	}
-	g.refused("channel-refused", subject, local, fmt.Errorf("from %s: %w", remote, err))
+	g.refused(source, "channel-refused", subject, local.String(), fmt.Errorf("from %s: %w", from, err))
 }

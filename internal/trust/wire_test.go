@@ -99,15 +99,15 @@ func (w *wire) taken() []byte {
 
 // The C-PS's channels with forwarders and with a PCE, with somebody on the wire between them.
 func TestChannelWithTheCPS(t *testing.T) {
-	d := newDomain(t, domainName)
-	own := d.credentials(trust.CPS, "cps-1")
+	d := newDomain(t)
+	own := d.Credentials(trust.CPS, "cps-1")
 	for role, name := range map[trust.Role]string{trust.Forwarder: "IF-1", trust.PCE: "pce-1"} {
 		t.Run("CP-12-2 "+string(role)+" channel: authentication, integrity, replay protection, access control", func(t *testing.T) {
 			s := d.serve("127.0.0.1:0", own)
 			w := newWire(t, s.address)
-			peer := d.credentials(role, name)
+			peer := d.Credentials(role, name)
 
-			for _, stranger := range []*trust.Credentials{d.credentials(role, "stranger"), d.credentials(trust.SCI, name), newDomain(t, domainName).credentials(role, name)} {
+			for _, stranger := range []*trust.Credentials{d.Credentials(role, "stranger"), d.Credentials(trust.SCI, name), newDomain(t).Credentials(role, name)} {
 				if err := call(t, s, stranger, own.Self(), nil); err == nil || s.handled.Load() != 0 {
 					t.Fatalf("authentication: %v; %d calls of a stranger were handled", err, s.handled.Load())
 				}

@@ -2,9 +2,12 @@ package e2e
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -95,24 +98,17 @@ func TestBadInput(t *testing.T) {
 		config := copyConfig(t, "cnma-1", func(s string) string { return strings.Replace(s, tlsSection(t, s), foreign, 1) })
 		clear(t, start(t, "margay-cnma", config), "sci-a-s1", "cnma")
 	})
+	t.Run("a client that the ingress does not know", func(t *testing.T) { strangers(t) })
 	t.Run("an unknown CS-ID", func(t *testing.T) {
 		_, complaint, err := margay(t, "request", "--ingress", "IF-1", "--source", "192.0.2.10:55001", "--target", "192.0.2.100:443", "--cs-id", "NOPE")
 		if err == nil {
 			t.Error("an unknown CS-ID was announced")
 		}
 		clear(t, complaint, "NOPE", "identity-conflict", "S1")
-		out, complaint, err := margay(t, "explain", "NOPE", "--ingress", "IF-1")
-		if err != nil {
-			t.Fatal(err, complaint)
-		}
-		clear(t, out[strings.Index(out, "refused"):], "unknown-service", "NOPE")
+		refused(t, []string{"NOPE"}, "unknown-service", "NOPE")
 	})
 	t.Run("an address outside every service", func(t *testing.T) {
-		out, _, err := margay(t, "explain", "--ingress", "IF-1", "--target", "203.0.113.9:80", "--protocol", "tcp")
-		if err != nil {
-			t.Fatal(err)
-		}
-		clear(t, out[strings.Index(out, "refused"):], "unknown-service", "203.0.113.9")
+		refused(t, []string{"--target", "203.0.113.9:80", "--protocol", "tcp"}, "unknown-service", "203.0.113.9")
 	})
 	t.Run("a topology with a missing link", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "cut.yaml")
@@ -136,6 +132,81 @@ func TestBadInput(t *testing.T) {
 		if err != nil || len(after) != len(before) {
 			t.Errorf("something was started: %v, %v", after, err)
 		}
+	})
+}
+
+// refused explains a request that would be refused.
+func refused(t *testing.T, flags []string, words ...string) {
+	t.Helper()
+	out, complaint, err := margay(t, append([]string{"explain", "--ingress", "IF-1"}, flags...)...)
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 3 || complaint != "" {
+		t.Fatalf("exit code 3 and no complaint expected: %v, %q", err, complaint)
+	}
+	_, refusal, found := strings.Cut(out, "refused ")
+	if !found {
+		t.Fatalf("there is no refusal in %s", out)
+	}
+	clear(t, refusal, words...)
+}
+
+// strangers announces as a client whose certificate is good and whose name no configuration has, and as one that is known,
+// for another's address.
+func strangers(t *testing.T) {
+	dir := t.TempDir()
+	own, err := os.ReadFile(shared.lab.ClientConfig("client"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pki := filepath.Join(filepath.Dir(filepath.Dir(shared.lab.ClientConfig("client"))), "pki")
+	if _, complaint, err := margay(t, "pki", "issue", "client", "stranger", "--dir", pki, "--out", dir); err != nil {
+		t.Fatal(err, complaint)
+	}
+	config := filepath.Join(dir, "stranger.yaml")
+	foreign := strings.ReplaceAll(string(own), filepath.Join(pki, "client-client."), filepath.Join(dir, "client-stranger."))
+	if err := os.WriteFile(config, []byte(foreign), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	announce := func(config, source string) (string, error) {
+		_, complaint, err := margay(t, "--config", config, "request", "--ingress", "IF-1", "--source", source, "--target", "192.0.2.100:443", "--cs-id", "S1")
+		return complaint, err
+	}
+	complaint, err := announce(config, "192.0.2.10:55002")
+	if err == nil {
+		t.Error("the announcement of an unknown client was taken")
+	}
+	clear(t, complaint, "IF-1", "refused our certificate", "client/stranger", "unauthorized")
+	audited(t, "IF-1", `"event":"channel-refused"`, "client/stranger", `"reason":"unauthorized"`)
+
+	if complaint, err := announce(shared.lab.ClientConfig("client"), "192.0.2.10:55003"); err != nil {
+		t.Errorf("a known client for itself: %v, %s", err, complaint)
+	}
+	complaint, err = announce(shared.lab.ClientConfig("client"), "192.0.2.11:55003")
+	if err == nil {
+		t.Error("a client announced a flow of another's")
+	}
+	clear(t, complaint, "IF-1", "192.0.2.11", "client client", "unauthorized")
+	audited(t, "IF-1", `"event":"announce-refused"`, "client/client", "192.0.2.11")
+}
+
+// audited waits for a record with all the words in the audit log of a daemon.
+func audited(t *testing.T, daemon string, words ...string) {
+	t.Helper()
+	d, err := shared.lab.Daemon(daemon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, fmt.Sprintf("an audit record with %q", words), func() error {
+		text, err := os.ReadFile(strings.TrimSuffix(d.Log, ".log") + ".audit")
+		if err != nil {
+			return err
+		}
+		for _, line := range strings.Split(string(text), "\n") {
+			if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
+				return nil
+			}
+		}
+		return errors.New("there is none")
 	})
 }
 

@@ -16,12 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
+	"google.golang.org/grpc"
 
 	api "github.com/margay-net/margay/api/margayv1alpha1"
 	"github.com/margay-net/margay/internal/lab"
 	"github.com/margay-net/margay/internal/lab/capture"
+	"github.com/margay-net/margay/internal/operator/client"
 	"github.com/margay-net/margay/internal/testenv"
 )
 
@@ -90,16 +90,45 @@ func margay(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	return out.String(), strings.TrimSpace(complaint.String()), err
 }
 
-// ask runs a verb with -o json and reads the answer.
-func ask(t *testing.T, answer proto.Message, args ...string) {
+// askCPS asks the C-PS as the lab's operator.
+func askCPS[Q, A any](t *testing.T, question *Q, method func(api.OperatorServiceClient, context.Context, *Q, ...grpc.CallOption) (*A, error)) (answer *A) {
 	t.Helper()
-	out, complaint, err := margay(t, append(args, "-o", "json")...)
+	err := operatorOf(t).AskCPS(context.WithoutCancel(t.Context()), func(ctx context.Context, c api.OperatorServiceClient) (err error) {
+		answer, err = method(c, ctx, question)
+		return err
+	})
 	if err != nil {
-		t.Fatalf("margay %s: %v: %s", strings.Join(args, " "), err, complaint)
+		t.Fatal(err)
 	}
-	if err := protojson.Unmarshal([]byte(out), answer); err != nil {
-		t.Fatalf("margay %s: %v\n%s", strings.Join(args, " "), err, out)
+	return answer
+}
+
+// counters asks a forwarder as the lab's operator.
+func counters(t *testing.T, forwarder string) (answer *api.GetCountersResponse) {
+	t.Helper()
+	err := operatorOf(t).AskForwarder(context.WithoutCancel(t.Context()), forwarder, func(ctx context.Context, c api.ForwarderServiceClient) (err error) {
+		answer, err = c.GetCounters(ctx, &api.GetCountersRequest{})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	return answer
+}
+
+func operatorOf(t *testing.T) *client.Domain {
+	t.Helper()
+	d, err := client.Load(shared.lab.OperatorConfig(), patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// bindings gives the flow binding table's rows of a service.
+func bindings(t *testing.T, service string) []*api.BindingRow {
+	t.Helper()
+	return askCPS(t, &api.ListBindingsRequest{CsId: service}, api.OperatorServiceClient.ListBindings).GetBindings()
 }
 
 // eventually polls until the condition gives no error.
@@ -118,8 +147,7 @@ func eventually(t *testing.T, what string, condition func() error) {
 func eligible(t *testing.T, service string, want int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d candidates of %s", want, service), func() error {
-		var e api.ExplainResponse
-		ask(t, &e, "explain", service, "--ingress", "IF-1")
+		e := askCPS(t, &api.ExplainRequest{CsId: service, Ingress: "IF-1"}, api.OperatorServiceClient.Explain)
 		ranked, why := 0, []string{}
 		for _, c := range e.GetCandidates() {
 			if c.GetRank() > 0 {
@@ -146,8 +174,7 @@ func count(t *testing.T) tally {
 	t.Helper()
 	c := tally{drops: map[string]uint64{}}
 	for _, name := range []string{"IF-1", "EF-1", "EF-2"} {
-		var answer api.GetCountersResponse
-		ask(t, &answer, "get", "counters", "--forwarder", name)
+		answer := counters(t, name)
 		if name == "IF-1" {
 			c.requests, c.held, c.released = answer.GetServiceRequests(), answer.GetHeld(), answer.GetReleased()
 		}

@@ -165,16 +165,15 @@ func (j journey) binding(t *testing.T) *api.Binding {
 	t.Helper()
 	var found *api.Binding
 	eventually(t, "an ACTIVE binding", func() error {
-		var rows api.ListBindingsResponse
-		ask(t, &rows, "get", "bindings", "--service", j.service)
-		for _, row := range rows.GetBindings() {
+		rows := bindings(t, j.service)
+		for _, row := range rows {
 			source := row.GetBinding().GetMatch().GetTuple().GetSource()
 			if row.GetState() == api.FlowState_FLOW_STATE_ACTIVE && source.GetPort() == uint32(j.port) {
 				found = row.GetBinding()
 				return nil
 			}
 		}
-		return fmt.Errorf("none of %d", len(rows.GetBindings()))
+		return fmt.Errorf("none of %d", len(rows))
 	})
 	return found
 }

@@ -48,8 +48,7 @@ func setSlots(t *testing.T, agent string, slots int) {
 // gas gives what the CST has for an instance.
 func gas(t *testing.T, service, csci string) *uint32 {
 	t.Helper()
-	var answer api.ListInstancesResponse
-	ask(t, &answer, "get", "instances", "--service", service)
+	answer := askCPS(t, &api.ListInstancesRequest{CsId: service}, api.OperatorServiceClient.ListInstances)
 	for _, i := range answer.GetInstances() {
 		if i.GetCsciId() == csci && i.GetReport() != nil {
 			v := i.GetReport().GetMetrics().GetGas()
@@ -219,9 +218,8 @@ func TestRestarts(t *testing.T) {
 func checkRestored(t *testing.T) {
 	t.Helper()
 	eventually(t, "the restored binding", func() error {
-		var rows api.ListBindingsResponse
-		ask(t, &rows, "get", "bindings", "--service", "S1")
-		for _, row := range rows.GetBindings() {
+		rows := bindings(t, "S1")
+		for _, row := range rows {
 			b := row.GetBinding()
 			if b.GetMatch().GetTuple().GetSource().GetPort() != 54001 {
 				continue
@@ -234,7 +232,7 @@ func checkRestored(t *testing.T) {
 			}
 			return nil
 		}
-		return fmt.Errorf("not among %d", len(rows.GetBindings()))
+		return fmt.Errorf("not among %d", len(rows))
 	})
 }
 

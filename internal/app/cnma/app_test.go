@@ -1,8 +1,6 @@
 package cnma
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -10,24 +8,22 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/margay-net/margay/cats"
-	"github.com/margay-net/margay/internal/app/run"
-	"github.com/margay-net/margay/internal/config"
+	"github.com/margay-net/margay/internal/app/run/runtest"
 	northbound "github.com/margay-net/margay/internal/northbound/grpc"
 	"github.com/margay-net/margay/internal/pce"
 	"github.com/margay-net/margay/internal/pce/tedb"
+	"github.com/margay-net/margay/internal/testenv"
 	"github.com/margay-net/margay/internal/trust"
 	"github.com/margay-net/margay/internal/trust/endpoint"
 	"github.com/margay-net/margay/internal/trust/pki"
+	"github.com/margay-net/margay/internal/trust/trusttest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const domain = "example.margay"
 
 // topologyOf is two routers between IF-1 and EF-1, the second of them slower.
 func topologyOf(delay int) string {
@@ -43,8 +39,8 @@ links:
 
 // bench is a directory with an authority, the files of a C-NMA and a C-PS that takes its updates.
 type bench struct {
-	t      *testing.T
-	dir    string
+	t *testing.T
+	trusttest.Authority
 	socket endpoint.Address
 	cps    *receiver
 }
@@ -56,22 +52,11 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	b := &bench{t: t, dir: dir, socket: endpoint.Address("unix:" + filepath.Join(dir, "cps.sock"))}
-	if _, err := pki.Init(dir, domain); err != nil {
-		t.Fatal(err)
-	}
-	b.issue(trust.CNMA, "cnma-1")
-	b.issue(trust.CPS, "cps-1")
+	b := &bench{t: t, Authority: trusttest.In(t, dir), socket: endpoint.Address("unix:" + filepath.Join(dir, "cps.sock"))}
+	b.Issue(trust.CNMA, "cnma-1", pki.Options{Out: dir})
 	b.write("topology.yaml", topologyOf(500))
 	b.write("cnma.yaml", b.configuration("cnma-1"))
 	return b
-}
-
-func (b *bench) issue(role trust.Role, name string) {
-	b.t.Helper()
-	if _, err := pki.Issue(b.dir, role, name, pki.Options{}); err != nil {
-		b.t.Fatal(err)
-	}
 }
 
 func (b *bench) configuration(name string) string {
@@ -84,13 +69,13 @@ cps: [{address: "%s", name: cps-1}]
 state: state
 topology: topology.yaml
 refresh: 1s
-`, name, name, name, domain, filepath.Join(b.dir, "o.sock"), b.socket)
+`, name, name, name, trusttest.Domain, filepath.Join(b.Dir, "o.sock"), b.socket)
 }
 
 // write replaces a file as a deployment does.
 func (b *bench) write(name, content string) {
 	b.t.Helper()
-	path := filepath.Join(b.dir, name)
+	path := filepath.Join(b.Dir, name)
 	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
 		b.t.Fatal(err)
 	}
@@ -99,84 +84,10 @@ func (b *bench) write(name, content string) {
 	}
 }
 
-func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
+func (b *bench) path(name string) string { return filepath.Join(b.Dir, name) }
 
-// daemon is a C-NMA that runs until stop.
-type daemon struct {
-	base     *run.Base
-	reloader *config.Reloader[Config]
-	log      *safeBuffer
-	stop     func()
-}
-
-func (b *bench) start() *daemon {
-	b.t.Helper()
-	c, err := Load(b.path("cnma.yaml"))
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	d := &daemon{log: &safeBuffer{}}
-	if d.base, err = run.Open(trust.CNMA, c.Shared(), d.log); err != nil {
-		b.t.Fatal(err)
-	}
-	app, err := New(context.Background(), c, d.base)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	d.reloader = config.NewReloader(c, func() (Config, error) { return Load(b.path("cnma.yaml")) }, app.Prepare, d.base.Log, d.base.Registry)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- app.Run(ctx) }()
-	d.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			b.t.Errorf("run: %v", err)
-		}
-		if err := d.base.Close(context.Background()); err != nil {
-			b.t.Errorf("close: %v", err)
-		}
-	})
-	b.t.Cleanup(d.stop)
-	return d
-}
-
-func (d *daemon) ready() (bool, string) {
-	var out bytes.Buffer
-	ready := d.base.Health.Ready(&out)
-	return ready, out.String()
-}
-
-// counter gives the value of a metric without labels.
-func (d *daemon) counter(t *testing.T, name string) float64 {
-	t.Helper()
-	families, err := d.base.Registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == name {
-			return f.GetMetric()[0].GetCounter().GetValue() + f.GetMetric()[0].GetGauge().GetValue()
-		}
-	}
-	t.Fatalf("no metric %s", name)
-	return 0
-}
-
-type safeBuffer struct {
-	mutex sync.Mutex // guards buffer
-	bytes bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	return b.bytes.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	return b.bytes.String()
+func (b *bench) start() *runtest.Daemon[Config] {
+	return runtest.Launch(b.t, Daemon, New, b.path("cnma.yaml"))
 }
 
 // receiver is the C-PS's end: it keeps the topology that it is told, and computes paths on it.
@@ -198,38 +109,16 @@ func (b *bench) serve(name string) (stop func()) {
 	if b.cps == nil {
 		b.cps = &receiver{t: b.t}
 	}
-	credentials, err := trust.Load(config.TLS{
-		Certificate: config.Path(b.path("cps-" + name + ".crt")), Key: config.Path(b.path("cps-" + name + ".key")),
-		Authority: config.Path(b.path("ca.crt")), Domain: domain,
-	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
 	listener, err := trust.Listen(b.socket)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	channel := northbound.NewServer(northbound.ServerOptions{Handler: b.cps})
-	guard := trust.NewGuard(trust.Roster{trust.CNMA: {"cnma-1"}}, northbound.Methods(), ignore{}, ignore{})
-	server := trust.NewServer(credentials, guard)
+	guard := trust.NewGuard(trust.Roster{trust.CNMA: {"cnma-1"}}, northbound.Methods(), trusttest.Ignore{}, trusttest.Ignore{})
+	server := trust.NewServer(b.Credentials(trust.CPS, name), guard)
 	channel.Register(server)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	stop = sync.OnceFunc(func() {
-		server.Stop()
-		channel.Wait()
-		if err := <-served; err != nil {
-			b.t.Errorf("serve: %v", err)
-		}
-	})
-	b.t.Cleanup(stop)
-	return stop
+	return trusttest.Serve(b.t, server, listener, channel.Wait)
 }
-
-type ignore struct{}
-
-func (ignore) Record(string, string, string, cats.Reason, string) {}
-func (ignore) Inc(cats.Reason)                                    {}
 
 func (r *receiver) Opened(s *northbound.Session) {
 	r.mutex.Lock()
@@ -255,7 +144,7 @@ func (r *receiver) NetworkUpdate(s *northbound.Session, u cats.NetworkUpdate) {
 		return
 	}
 	if u.Kind == cats.UpdateFull {
-		snapshot, err := pce.Build(domain, u.Sequence, tedb.Source{Name: u.Source, TTL: u.TTL, Nodes: u.Nodes, Links: u.Links})
+		snapshot, err := pce.Build(trusttest.Domain, u.Sequence, tedb.Source{Name: u.Source, TTL: u.TTL, Nodes: u.Nodes, Links: u.Links})
 		if err != nil {
 			r.t.Errorf("the C-PS cannot take what it is sent: %v", err)
 			return
@@ -280,7 +169,7 @@ func (r *receiver) route() string {
 		return ""
 	}
 	return strings.Join(r.snapshot.Compute(cats.PathRequest{
-		Transaction: cats.Transaction{1}, Headend: "IF-1", Egress: "EF-1", Endpoint: netip.MustParseAddr("2001:db8:0:e1::11"), Domain: domain,
+		Transaction: cats.Transaction{1}, Headend: "IF-1", Egress: "EF-1", Endpoint: netip.MustParseAddr("2001:db8:0:e1::11"), Domain: trusttest.Domain,
 		Capabilities: cats.Capabilities{Encapsulations: cats.EncapSRv6, MaxSegments: 10},
 	}).Nodes, " ")
 }
@@ -295,46 +184,37 @@ func (r *receiver) told() (n int, kind string, epoch uint64) {
 	return n, kind, r.epoch
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(60 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
-}
-
 func TestTopologyReachesTheCPS(t *testing.T) {
 	b := newBench(t)
 	b.serve("cps-1")
 	d := b.start()
-	eventually(t, "the fast path at the C-PS", func() bool { return b.cps.route() == "IF-1 R1 EF-1" })
-	eventually(t, "ready", func() bool { ready, _ := d.ready(); return ready })
-	eventually(t, "a refresh", func() bool { _, kind, _ := b.cps.told(); return kind == "REFRESH" })
+	testenv.Eventually(t, "the fast path at the C-PS", func() bool { return b.cps.route() == "IF-1 R1 EF-1" })
+	testenv.Eventually(t, "ready", func() bool { ready, _ := d.Ready(); return ready })
+	testenv.Eventually(t, "a refresh", func() bool { _, kind, _ := b.cps.told(); return kind == "REFRESH" })
 
 	b.write("topology.yaml", topologyOf(9_000))
-	eventually(t, "the other path after the file changed", func() bool { return b.cps.route() == "IF-1 R2 EF-1" })
+	testenv.Eventually(t, "the other path after the file changed", func() bool { return b.cps.route() == "IF-1 R2 EF-1" })
 
 	b.write("topology.yaml", strings.Replace(topologyOf(1), "from: IF-1, to: R1", "from: IF-1, to: R9", 1))
-	eventually(t, "the bad file refused", func() bool { return d.counter(t, "margay_cnma_topologies_refused_total") == 1 })
-	if log := d.log.String(); !strings.Contains(log, "topology.yaml:4") || !strings.Contains(log, "node R9 is not one of nodes") {
+	testenv.Eventually(t, "the bad file refused", func() bool { return d.Metric("margay_cnma_topologies_refused_total") == 1 })
+	if log := d.Log.String(); !strings.Contains(log, "topology.yaml:4") || !strings.Contains(log, "node R9 is not one of nodes") {
 		t.Errorf("the log does not name the place:\n%s", log)
 	}
-	if err := d.reloader.Reload(context.Background()); err == nil || !strings.Contains(err.Error(), "node R9 is not one of nodes") {
+	if err := d.Reload(); err == nil || !strings.Contains(err.Error(), "node R9 is not one of nodes") {
 		t.Errorf("a reload with a bad topology: %v", err)
 	}
 	n, _, _ := b.cps.told()
-	eventually(t, "another refresh", func() bool { m, kind, _ := b.cps.told(); return m > n && kind == "REFRESH" })
+	testenv.Eventually(t, "another refresh", func() bool { m, kind, _ := b.cps.told(); return m > n && kind == "REFRESH" })
 	if route := b.cps.route(); route != "IF-1 R2 EF-1" {
 		t.Errorf("after a bad file the C-PS has path %q", route)
 	}
 
 	b.write("topology.yaml", topologyOf(500))
-	if err := d.reloader.Reload(context.Background()); err != nil {
+	if err := d.Reload(); err != nil {
 		t.Errorf("reload: %v", err)
 	}
-	eventually(t, "the first path after the reload", func() bool { return b.cps.route() == "IF-1 R1 EF-1" })
-	if generation := d.counter(t, "margay_cnma_topology_generation"); generation != 3 {
+	testenv.Eventually(t, "the first path after the reload", func() bool { return b.cps.route() == "IF-1 R1 EF-1" })
+	if generation := d.Metric("margay_cnma_topology_generation"); generation != 3 {
 		t.Errorf("topology generation %v, want 3", generation)
 	}
 }
@@ -343,22 +223,22 @@ func TestRestarts(t *testing.T) {
 	b := newBench(t)
 	stop := b.serve("cps-1")
 	d := b.start()
-	eventually(t, "the path", func() bool { return b.cps.route() != "" })
-	eventually(t, "ready", func() bool { ready, _ := d.ready(); return ready })
+	testenv.Eventually(t, "the path", func() bool { return b.cps.route() != "" })
+	testenv.Eventually(t, "ready", func() bool { ready, _ := d.Ready(); return ready })
 	stop()
-	eventually(t, "not ready without a C-PS", func() bool { ready, _ := d.ready(); return !ready })
+	testenv.Eventually(t, "not ready without a C-PS", func() bool { ready, _ := d.Ready(); return !ready })
 	n, _, first := b.cps.told()
 	b.serve("cps-1")
-	eventually(t, "the session again", func() bool { m, _, _ := b.cps.told(); return m > n })
+	testenv.Eventually(t, "the session again", func() bool { m, _, _ := b.cps.told(); return m > n })
 	if _, kind, _ := b.cps.told(); kind != "REFRESH" {
 		t.Errorf("a C-PS that kept everything was sent %s, want REFRESH", kind)
 	}
-	d.stop()
+	d.Stop()
 
 	b.write("state/epoch", fmt.Sprint(first+1_000_000)) // the clock went back
 	d = b.start()
-	eventually(t, "an update of the next run", func() bool { _, _, epoch := b.cps.told(); return epoch == first+1_000_001 })
-	d.stop()
+	testenv.Eventually(t, "an update of the next run", func() bool { _, _, epoch := b.cps.told(); return epoch == first+1_000_001 })
+	d.Stop()
 	if got, err := os.ReadFile(b.path("state/epoch")); err != nil || strings.TrimSpace(string(got)) != fmt.Sprint(first+1_000_001) {
 		t.Errorf("stored epoch %s, %v; want %d", got, err, first+1_000_001)
 	}
@@ -367,7 +247,7 @@ func TestRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.start()
-	eventually(t, "an update above the lost epoch", func() bool { _, _, epoch := b.cps.told(); return epoch == first+1_000_002 })
+	testenv.Eventually(t, "an update above the lost epoch", func() bool { _, _, epoch := b.cps.told(); return epoch == first+1_000_002 })
 	got, err := os.ReadFile(b.path("state/epoch"))
 	if err != nil || strings.TrimSpace(string(got)) != fmt.Sprint(first+1_000_002) {
 		t.Errorf("stored epoch %s, %v; want %d", got, err, first+1_000_002)
@@ -379,22 +259,21 @@ func TestRefusalIsVisible(t *testing.T) {
 	b.cps = &receiver{t: t, refuse: true}
 	b.serve("cps-1")
 	d := b.start()
-	eventually(t, "the refusal in the readiness", func() bool {
-		_, why := d.ready()
+	testenv.Eventually(t, "the refusal in the readiness", func() bool {
+		_, why := d.Ready()
 		return strings.Contains(why, "it refused update") && strings.Contains(why, "no thanks")
 	})
-	if ready, why := d.ready(); ready {
+	if ready, why := d.Ready(); ready {
 		t.Errorf("ready while the C-PS refuses: %s", why)
 	}
 }
 
 func TestAnotherCPSIsRefused(t *testing.T) {
 	b := newBench(t)
-	b.issue(trust.CPS, "cps-2")
 	b.serve("cps-2")
 	d := b.start()
-	eventually(t, "the refusal in the audit log", func() bool {
-		if err := d.base.Audit.Flush(); err != nil {
+	testenv.Eventually(t, "the refusal in the audit log", func() bool {
+		if err := d.Base.Audit.Flush(); err != nil {
 			t.Fatal(err)
 		}
 		log, err := os.ReadFile(b.path("audit"))
@@ -441,7 +320,7 @@ func TestBadConfiguration(t *testing.T) {
 		b := newBench(t)
 		d := b.start()
 		b.write("cnma.yaml", strings.Replace(b.configuration("cnma-1"), "refresh: 1s", "refresh: 2s", 1))
-		if err := d.reloader.Reload(context.Background()); err == nil || !strings.Contains(err.Error(), "refresh changed: restart") {
+		if err := d.Reload(); err == nil || !strings.Contains(err.Error(), "refresh changed: restart") {
 			t.Errorf("error %v", err)
 		}
 	})

@@ -26,7 +26,7 @@ import (
 )
 
 // Daemon is margay-cps.
-var Daemon = run.Daemon[Config]{Program: "margay-cps", Role: trust.CPS, Load: Load, New: start}
+var Daemon = run.Daemon[Config]{Program: "margay-cps", Role: trust.CPS, Load: Load, New: start, Recover: Recover}
 
 // start is New for a process of its own, which needs no privileges once it listens.
 func start(ctx context.Context, c Config, base *run.Base) (run.App[Config], error) {
@@ -59,7 +59,7 @@ type App struct {
 	topology  *topology
 	guard     *trust.Guard
 	server    *grpc.Server
-	listeners []net.Listener
+	listeners run.Listeners
 	agents    *agent.Server
 	sources   *northbound.Server
 	metrics   *metrics
@@ -79,7 +79,8 @@ type App struct {
 	stopped chan struct{} // closed when nobody takes events any more
 }
 
-// New makes a C-PS ready to run: it takes the next epoch of its shard, and listens. On an error nothing is left open.
+// New makes a C-PS ready to run: it listens, and takes the next epoch of its shard unless that is fenced. On an error
+// nothing is left open.
 func New(_ context.Context, c Config, base *run.Base) (_ run.App[Config], err error) {
 	a := &App{
 		base: base, clock: run.NewClock(), config: c, topology: newTopology(c.TLS.Domain),
@@ -92,25 +93,6 @@ func New(_ context.Context, c Config, base *run.Base) (_ run.App[Config], err er
 			err = errors.Join(err, a.close())
 		}
 	}()
-	file, err := bolt.Open(filepath.Join(string(c.State), storeFile))
-	if err != nil {
-		return nil, err
-	}
-	a.store = file
-	if a.epoch, err = a.store.Advance(shard); err != nil {
-		return nil, err
-	}
-	a.core = core.New(core.Config{Shard: shard, Epoch: a.epoch, RoutingDomain: c.TLS.Domain, Limits: c.Limits.core()})
-	a.in.Domain = c.domain
-	a.warn(c.domain)
-	a.guard = trust.NewGuard(c.roster(), methods(), base.Audit, base.Refusals)
-	a.server = trust.NewServer(base.Trust, a.guard)
-	a.agents = agent.NewServer((*agents)(a))
-	a.agents.Register(a.server)
-	a.sources = northbound.NewServer(northbound.ServerOptions{Handler: (*sources)(a)})
-	a.sources.Register(a.server)
-	pb.RegisterOperatorServiceServer(a.server, &operator{app: a})
-	a.metrics = newMetrics(a)
 	for _, address := range c.Listen {
 		l, err := trust.Listen(address)
 		if err != nil {
@@ -118,9 +100,44 @@ func New(_ context.Context, c Config, base *run.Base) (_ run.App[Config], err er
 		}
 		a.listeners = append(a.listeners, l)
 	}
-	base.Log.Info("owner of the shard", "shard", shard, "epoch", a.epoch.String())
+	if err := a.own(); err != nil {
+		return nil, err
+	}
+	a.in.Domain = c.domain
+	a.warn(c.domain)
+	a.guard = trust.NewGuard(c.roster(), methods(), base.Audit, base.Refusals)
+	a.server = trust.NewServer(base.Trust, a.guard)
+	a.agents = agent.NewServer((*agents)(a))
+	a.agents.Register(a.server)
+	a.sources = northbound.NewServer(northbound.ServerOptions{Handler: (*sources)(a), Tolerance: c.ReplayWindow})
+	a.sources.Register(a.server)
+	pb.RegisterOperatorServiceServer(a.server, &operator{app: a})
+	a.metrics = newMetrics(a)
 	return a, nil
 }
+
+// own opens the store and makes the core with the epoch that it gives. A start that fails before this uses up no epoch.
+func (a *App) own() error {
+	file, err := bolt.Open(a.config.store())
+	if err != nil {
+		return err
+	}
+	a.store = file
+	var fence cats.Fence
+	if a.epoch, fence, err = a.store.Advance(shard); err != nil {
+		return err
+	}
+	a.core = core.New(core.Config{Shard: shard, Epoch: a.epoch, Fence: fence, RoutingDomain: a.config.TLS.Domain, Limits: a.config.Limits.core()})
+	if why := a.core.Gauges().Fenced; why != "" {
+		a.base.Log.Error("the shard is fenced: nothing is decided", "why", why)
+		return nil
+	}
+	a.base.Log.Info("owner of the shard", "shard", shard, "epoch", a.epoch.String())
+	return nil
+}
+
+// store gives the file of the store.
+func (c *Config) store() string { return filepath.Join(string(c.State), storeFile) }
 
 // core gives the limits that the core works by.
 func (l *Limits) core() core.Limits {
@@ -146,30 +163,16 @@ func (a *App) warn(d *core.Domain) {
 }
 
 func (a *App) close() (err error) {
-	for _, l := range a.listeners {
-		err = errors.Join(err, closed(l.Close()))
-	}
+	err = a.listeners.Close()
 	if a.store != nil {
 		err = errors.Join(err, a.store.Close())
 	}
 	return err
 }
 
-// closed takes the error of closing a listener that its server has closed already for none.
-func closed(err error) error {
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
-}
-
 // Addresses gives where the C-PS listens: useful where a configured port was 0.
 func (a *App) Addresses() []net.Addr {
-	addresses := make([]net.Addr, len(a.listeners))
-	for i, l := range a.listeners {
-		addresses[i] = l.Addr()
-	}
-	return addresses
+	return a.listeners.Addresses()
 }
 
 // Run works until ctx ends.
@@ -177,14 +180,8 @@ func (a *App) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var serving sync.WaitGroup
-	for _, l := range a.listeners {
-		serving.Go(func() {
-			if err := a.server.Serve(l); err != nil {
-				cancel(fmt.Errorf("listen on %s: %w", l.Addr(), err))
-			}
-		})
-	}
-	err := a.own(ctx)
+	a.listeners.Serve(a.server, &serving, cancel)
+	err := a.feed(ctx)
 	cancel(err)
 	close(a.stopped)
 	a.server.Stop()
@@ -194,9 +191,9 @@ func (a *App) Run(ctx context.Context) error {
 	return errors.Join(err, a.close())
 }
 
-// Prepare takes over the catalogue, and who may speak to the C-PS. Where it listens and its limits take a restart.
+// Prepare takes over the catalogue, and who may speak to the C-PS. Where it listens, its state and its limits take a restart.
 func (a *App) Prepare(_ context.Context, current, next Config) (func(), error) {
-	if err := config.Fixed(current, next, "listen", "state", "limits"); err != nil {
+	if err := config.Fixed(current, next, "listen", "state", "limits", "replay_window"); err != nil {
 		return nil, err
 	}
 	if err := next.domain.Catalogue.CheckSuccession(current.domain.Catalogue); err != nil {

@@ -3,6 +3,7 @@ package cps
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/margay-net/margay/cats"
 	"github.com/margay-net/margay/internal/config"
@@ -21,6 +22,7 @@ type Config struct {
 	CSMAs         []CSMA             `yaml:"csmas,omitempty"`
 	CNMAs         []config.Name      `yaml:"cnmas,omitempty"`
 	Operators     []config.Name      `yaml:"operators,omitempty"`
+	ReplayWindow  time.Duration      `yaml:"replay_window,omitempty"` // how far the timestamp of an update may be off, either way
 	Limits        Limits             `yaml:"limits,omitempty"`
 
 	domain *core.Domain // set by Load
@@ -50,7 +52,16 @@ func (l *Limits) Defaults() {
 }
 
 // Defaults sets what holds where the file is silent.
-func (c *Config) Defaults() { c.Limits.Defaults() }
+func (c *Config) Defaults() {
+	c.ReplayWindow = defaultReplayWindow
+	c.Limits.Defaults()
+}
+
+// The window of C-SMA section 8.3. More than an hour protects from nothing.
+const (
+	defaultReplayWindow = 30 * time.Second
+	mostReplayWindow    = time.Hour
+)
 
 // Validate finds limits that admit nothing.
 func (l *Limits) Validate() []config.Problem {
@@ -75,6 +86,9 @@ func (c *Config) Validate() []config.Problem {
 	}
 	if len(c.Forwarders) == 0 {
 		add("forwarders", "need the name of a forwarder: without one nothing can be steered")
+	}
+	if c.ReplayWindow < time.Second || c.ReplayWindow > mostReplayWindow {
+		add("replay_window", "%s: need 1s to %s", c.ReplayWindow, mostReplayWindow)
 	}
 	twice := func(key string, names []config.Name) {
 		seen := make(map[config.Name]bool)

@@ -84,7 +84,7 @@ func (a *App) takeNetwork(e *event) {
 		answer, changed := a.topology.apply(a.clock(), e.network)
 		a.changed = a.changed || changed
 		if answer.Kind == cats.FeedbackRefused {
-			a.refuse(e.source, answer.Reason, answer.Detail)
+			a.refused(e.source.Peer(), "update-refused", string(a.config.Name), answer.Reason, answer.Detail)
 		}
 		e.source.Send(answer)
 	}
@@ -112,13 +112,6 @@ func (a *App) takeConfig(c *Config) {
 	a.changed = true
 }
 
-// refuse audits and counts what a source may not say.
-func (a *App) refuse(s *northbound.Session, reason cats.Reason, detail string) {
-	a.base.Refusals.Inc(reason)
-	a.base.Audit.Record("update-refused", s.Peer().String(), string(a.config.Name), reason, detail)
-	a.base.Log.Warn("update refused", "source", s.Peer().Name, "reason", reason, "detail", detail)
-}
-
 // agents takes what happens on the sessions of the forwarders.
 type agents App
 
@@ -129,9 +122,7 @@ func (h *agents) Batch(s *agent.Session, b cats.ForwarderBatch) {
 
 // Refused audits and counts a message that breaks the contract.
 func (h *agents) Refused(s *agent.Session, reason cats.Reason, detail string) {
-	h.base.Refusals.Inc(reason)
-	h.base.Audit.Record("message-refused", s.Peer().String(), "steering", reason, detail)
-	h.base.Log.Warn("message refused", "forwarder", s.Peer().Name, "reason", reason, "detail", detail)
+	(*App)(h).refused(s.Peer(), "message-refused", "steering", reason, detail)
 }
 
 // Closed tells the owner that a session is over.
@@ -155,9 +146,7 @@ func (h *sources) NetworkUpdate(s *northbound.Session, u cats.NetworkUpdate) {
 
 // Refused audits and counts an update that was not let through.
 func (h *sources) Refused(s *northbound.Session, reason cats.Reason, detail string) {
-	h.base.Refusals.Inc(reason)
-	h.base.Audit.Record("update-refused", s.Peer().String(), "metrics", reason, detail)
-	h.base.Log.Warn("update refused", "source", s.Peer().Name, "reason", reason, "detail", detail)
+	(*App)(h).refused(s.Peer(), "update-refused", "metrics", reason, detail)
 }
 
 // Closed tells the owner that a session is over.

@@ -2,23 +2,24 @@ package cps
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/margay-net/margay/cats"
+	"github.com/margay-net/margay/internal/app/run"
 	core "github.com/margay-net/margay/internal/cps"
+	"github.com/margay-net/margay/internal/trust"
 )
 
-// own feeds the core until ctx ends.
-func (a *App) own(ctx context.Context) error {
+// feed is the goroutine that owns the core: it feeds it until ctx ends.
+func (a *App) feed(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return ignoreCanceled(context.Cause(ctx))
+			return run.IgnoreCanceled(context.Cause(ctx))
 		case <-timer.C:
 		case e := <-a.events:
 			a.take(e)
@@ -26,29 +27,39 @@ func (a *App) own(ctx context.Context) error {
 				a.take(<-a.events)
 			}
 		}
-		next := a.step()
+		next, err := a.step()
+		if err != nil {
+			return err
+		}
 		timer.Reset(max(0, next.Sub(a.clock())))
 	}
 }
 
 // step lets the core work on what came in, carries its effects out, and answers the questions that came with it.
-func (a *App) step() (next cats.Instant) {
+func (a *App) step() (next cats.Instant, err error) {
 	if a.changed {
 		a.in.Paths, a.changed = a.topology.view(a.config.domain), false
 	}
 	next = a.core.Step(a.clock(), &a.in, &a.out)
 	a.in = core.Events{Sources: a.in.Sources[:0], Forwarders: a.in.Forwarders[:0], Explains: a.in.Explains[:0]}
-	a.carryOut()
+	if err := a.carryOut(); err != nil {
+		return 0, err
+	}
 	for _, call := range a.calls {
 		call()
 	}
 	a.calls = a.calls[:0]
 	a.metrics.note(a.core)
-	return next
+	return next, nil
 }
 
-// carryOut does what the core wants done.
-func (a *App) carryOut() {
+// carryOut does what the core wants done, what has to be kept first.
+func (a *App) carryOut() error {
+	if fence := a.out.Fence; !fence.IsZero() {
+		if err := a.store.Fence(shard, fence); err != nil {
+			return err
+		}
+	}
 	for i := range a.out.Audit {
 		a.audit(&a.out.Audit[i])
 	}
@@ -80,6 +91,7 @@ func (a *App) carryOut() {
 		}
 	}
 	a.counted = counters
+	return nil
 }
 
 // audit keeps a record of what an operator may have to account for.
@@ -88,11 +100,26 @@ func (a *App) audit(r *core.Audit) {
 	if !r.Transaction.IsZero() {
 		object = r.Transaction.String()
 	}
-	if strings.HasSuffix(r.Event, "-refused") && r.Event != "request-refused" { // requests are counted as the core does
-		a.base.Refusals.Inc(r.Reason)
+	recorded := true
+	if strings.HasSuffix(r.Event, "-refused") { // a peer may say such a thing as often as it likes
+		if r.Event != "request-refused" { // requests are counted as the core does
+			a.base.Refusals.Inc(r.Reason)
+		}
+		recorded = a.base.Audit.RecordFrom(r.Subject, r.Event, r.Subject, object, r.Reason, r.Detail)
+	} else {
+		a.base.Audit.Record(r.Event, r.Subject, object, r.Reason, r.Detail)
 	}
-	a.base.Audit.Record(r.Event, r.Subject, object, r.Reason, r.Detail)
-	a.base.Log.Warn(r.Event, "by", r.Subject, "object", object, "reason", r.Reason.String(), "detail", r.Detail)
+	if recorded {
+		a.base.Log.Warn(r.Event, "by", r.Subject, "object", object, "reason", r.Reason.String(), "detail", r.Detail)
+	}
+}
+
+// refused counts what a peer may not say, and audits it at a bounded rate.
+func (a *App) refused(by trust.Identity, event, object string, reason cats.Reason, detail string) {
+	a.base.Refusals.Inc(reason)
+	if a.base.Audit.RecordFrom(by.String(), event, by.String(), object, reason, detail) {
+		a.base.Log.Warn(event, "by", by.String(), "object", object, "reason", reason, "detail", detail)
+	}
 }
 
 // feedback is a reply of the core in the form of the channel.
@@ -112,11 +139,4 @@ func feedback(r *core.SourceReply) cats.Feedback {
 		f.RowRefusals = append(f.RowRefusals, cats.RowRefusal{CSID: left.CSID, CSCIID: left.CSCIID, Reason: left.Reason})
 	}
 	return f
-}
-
-func ignoreCanceled(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
 }

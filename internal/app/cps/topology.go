@@ -2,7 +2,6 @@ package cps
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,7 +23,7 @@ type topology struct {
 	views      uint64        // of the NST
 }
 
-// networkSource is what one C-NMA last said.
+// networkSource is what one C-NMA last said. Its maps are never changed.
 type networkSource struct {
 	position feed.Position
 	measured cats.Instant
@@ -52,11 +51,16 @@ func (t *topology) position(source string) feed.Position {
 }
 
 // apply takes an update of a C-NMA and gives the answer to it. Changed tells that the paths are to be looked at anew. An
-// update that makes the topology contradict itself is refused and changes nothing.
+// update that makes the topology contradict itself is refused and changes nothing. So is one in part: a source's topology
+// has one age, which a DELTA or WITHDRAW must not make younger for what it does not name.
 func (t *topology) apply(now cats.Instant, u *cats.NetworkUpdate) (answer cats.Feedback, changed bool) {
 	position := t.position(u.Source)
 	verdict, err := position.Judge(&u.UpdateHeader)
-	if err == nil && u.TTL <= 0 {
+	switch {
+	case err != nil:
+	case u.Kind != cats.UpdateFull && u.Kind != cats.UpdateRefresh:
+		verdict, err = feed.Refuse, fmt.Errorf("a %s of a topology is not taken here; send FULL, and REFRESH while nothing changes: %w", u.Kind, cats.ReasonUnknownType)
+	case u.TTL <= 0:
 		verdict, err = feed.Refuse, fmt.Errorf("the update has no ttl: %w", cats.ReasonMalformed)
 	}
 	if verdict == feed.Apply {
@@ -72,8 +76,7 @@ func (t *topology) apply(now cats.Instant, u *cats.NetworkUpdate) (answer cats.F
 		return cats.Feedback{Kind: cats.FeedbackNeedFull, Epoch: position.Epoch, Sequence: position.Sequence,
 			Detail: fmt.Sprintf("%s %d.%d builds on %d, applied is %d.%d", u.Kind, u.Epoch, u.Sequence, u.Base, position.Epoch, position.Sequence)}, false
 	}
-	reason := cats.ReasonConsistency
-	errors.As(err, &reason)
+	reason := cmp.Or(cats.ReasonOf(err), cats.ReasonConsistency)
 	return cats.Feedback{Kind: cats.FeedbackRefused, Epoch: u.Epoch, Sequence: u.Sequence, Reason: reason, Detail: err.Error()}, false
 }
 
@@ -96,13 +99,12 @@ func (t *topology) take(now cats.Instant, u *cats.NetworkUpdate) (changed bool, 
 
 // after gives the source as an update makes it.
 func (s *networkSource) after(now cats.Instant, u *cats.NetworkUpdate) *networkSource {
-	next := &networkSource{position: feed.Next(&u.UpdateHeader), measured: now, ttl: u.TTL,
-		nodes: make(map[string]cats.Node), links: make(map[[2]string]cats.Link), paths: make(map[pathKey]cats.NetworkPath)}
-	if u.Kind != cats.UpdateFull {
-		maps.Copy(next.nodes, s.nodes)
-		maps.Copy(next.links, s.links)
-		maps.Copy(next.paths, s.paths)
+	next := &networkSource{position: feed.Next(&u.UpdateHeader), measured: now, ttl: u.TTL}
+	if u.Kind == cats.UpdateRefresh {
+		next.nodes, next.links, next.paths = s.nodes, s.links, s.paths
+		return next
 	}
+	next.nodes, next.links, next.paths = make(map[string]cats.Node), make(map[[2]string]cats.Link), make(map[pathKey]cats.NetworkPath)
 	for _, n := range u.Nodes {
 		next.nodes[n.Name] = n
 	}
@@ -111,17 +113,6 @@ func (s *networkSource) after(now cats.Instant, u *cats.NetworkUpdate) *networkS
 	}
 	for _, p := range u.Paths {
 		next.paths[pathKey{p.Headend, p.Egress, p.Color}] = p
-	}
-	if u.Kind == cats.UpdateWithdraw {
-		for _, n := range u.Nodes {
-			delete(next.nodes, n.Name)
-		}
-		for _, l := range u.Links {
-			delete(next.links, [2]string{l.From, l.To})
-		}
-		for _, p := range u.Paths {
-			delete(next.paths, pathKey{p.Headend, p.Egress, p.Color})
-		}
 	}
 	return next
 }

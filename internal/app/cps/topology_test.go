@@ -3,12 +3,14 @@ package cps
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/margay-net/margay/cats"
 	core "github.com/margay-net/margay/internal/cps"
 	"github.com/margay-net/margay/internal/cps/catalogue"
+	"github.com/margay-net/margay/internal/trust/trusttest"
 )
 
 func domainFor(t *testing.T) *core.Domain {
@@ -51,12 +53,12 @@ func TestTopology(t *testing.T) {
 		return v.Rows[0]
 	}
 	t.Run("there is no view before a C-NMA has said anything", func(t *testing.T) {
-		if v := newTopology(domain).view(domainFor(t)); v != nil {
+		if v := newTopology(trusttest.Domain).view(domainFor(t)); v != nil {
 			t.Errorf("%+v", v)
 		}
 	})
 	t.Run("a refresh makes rows younger and no new generation", func(t *testing.T) {
-		top := newTopology(domain)
+		top := newTopology(trusttest.Domain)
 		full(top, start)
 		before := top.view(domainFor(t)).Generation
 		if f, changed := top.apply(start+5, said(cats.UpdateRefresh, 2, cats.NetworkUpdate{})); f.Kind != cats.FeedbackApplied || f.Sequence != 2 || !changed {
@@ -66,35 +68,35 @@ func TestTopology(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	})
-	t.Run("a DELTA changes the links that it names", func(t *testing.T) {
-		top := newTopology(domain)
+	for _, kind := range []cats.UpdateKind{cats.UpdateDelta, cats.UpdateWithdraw} {
+		t.Run("a "+kind.String()+" is refused with a reason, and makes nothing younger", func(t *testing.T) {
+			top := newTopology(trusttest.Domain)
+			full(top, start)
+			u := said(kind, 2, cats.NetworkUpdate{Links: []cats.Link{{From: "R1", To: "EF-1", DelayUS: 900, BandwidthKbps: 1000, TEMetric: 10}}})
+			if kind == cats.UpdateWithdraw {
+				u.TTL = 0 // which it need not have
+			}
+			f, changed := top.apply(start+5, u)
+			if f.Kind != cats.FeedbackRefused || f.Reason != cats.ReasonUnknownType || !strings.Contains(f.Detail, "send FULL") || changed {
+				t.Errorf("%+v", f)
+			}
+			if r := row(t, top); !r.Reachable || r.Measured != start || r.Metrics.DelayUS != 1000 || top.position("cnma-1").Sequence != 1 {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+	t.Run("a FULL that leaves links without ends is refused", func(t *testing.T) {
+		top := newTopology(trusttest.Domain)
 		full(top, start)
-		delta := said(cats.UpdateDelta, 2, cats.NetworkUpdate{Links: []cats.Link{{From: "R1", To: "EF-1", DelayUS: 900, BandwidthKbps: 1000, TEMetric: 10}}})
-		if f, _ := top.apply(start, delta); f.Kind != cats.FeedbackApplied {
-			t.Fatalf("%+v", f)
-		}
-		if r := row(t, top); r.Metrics.DelayUS != 1400 || top.generation != 2 {
-			t.Errorf("%+v", r)
-		}
-	})
-	t.Run("a WITHDRAW takes links away", func(t *testing.T) {
-		top := newTopology(domain)
-		full(top, start)
-		top.apply(start, said(cats.UpdateWithdraw, 2, cats.NetworkUpdate{Links: []cats.Link{{From: "R1", To: "EF-1"}}}))
-		if r := row(t, top); r.Reachable {
-			t.Errorf("%+v", r)
-		}
-	})
-	t.Run("a WITHDRAW that leaves links without ends is refused", func(t *testing.T) {
-		top := newTopology(domain)
-		full(top, start)
-		f, changed := top.apply(start, said(cats.UpdateWithdraw, 2, cats.NetworkUpdate{Nodes: []cats.Node{{Name: "R1"}}}))
+		u := network(line(500)...)(2)
+		u.Nodes = u.Nodes[:2]
+		f, changed := top.apply(start, &u)
 		if f.Kind != cats.FeedbackRefused || f.Reason == cats.ReasonNone || changed || !row(t, top).Reachable || top.position("cnma-1").Sequence != 1 {
 			t.Errorf("%+v", f)
 		}
 	})
 	t.Run("what was measured end to end counts more than what is derived", func(t *testing.T) {
-		top := newTopology(domain)
+		top := newTopology(trusttest.Domain)
 		u := network(line(500)...)(1)
 		u.Paths = []cats.NetworkPath{{Headend: "IF-1", Egress: "EF-1", Reachable: true, Metrics: cats.PathMetrics{DelayUS: 1234}, Age: time.Second}}
 		top.apply(start, &u)
@@ -103,19 +105,19 @@ func TestTopology(t *testing.T) {
 		}
 	})
 	t.Run("SM-9.3-1 what builds on nothing asks for a FULL", func(t *testing.T) {
-		if f, _ := newTopology(domain).apply(start, said(cats.UpdateDelta, 2, cats.NetworkUpdate{})); f.Kind != cats.FeedbackNeedFull || f.Detail == "" {
+		if f, _ := newTopology(trusttest.Domain).apply(start, said(cats.UpdateRefresh, 2, cats.NetworkUpdate{})); f.Kind != cats.FeedbackNeedFull || f.Detail == "" {
 			t.Errorf("%+v", f)
 		}
 	})
 	t.Run("an update without lifetime is refused", func(t *testing.T) {
 		u := network(line(500)...)(1)
 		u.TTL = 0
-		if f, _ := newTopology(domain).apply(start, &u); f.Kind != cats.FeedbackRefused || f.Reason != cats.ReasonMalformed {
+		if f, _ := newTopology(trusttest.Domain).apply(start, &u); f.Kind != cats.FeedbackRefused || f.Reason != cats.ReasonMalformed {
 			t.Errorf("%+v", f)
 		}
 	})
 	t.Run("a C-NMA that is not configured any more is forgotten", func(t *testing.T) {
-		top := newTopology(domain)
+		top := newTopology(trusttest.Domain)
 		full(top, start)
 		other := network(cats.Link{From: "IF-1", To: "EF-1", DelayUS: 1, BandwidthKbps: 1})(1)
 		other.Source = "cnma-2"

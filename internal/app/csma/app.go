@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -19,6 +20,7 @@ import (
 	"github.com/margay-net/margay/internal/csma"
 	northbound "github.com/margay-net/margay/internal/northbound/grpc"
 	"github.com/margay-net/margay/internal/trust"
+	"github.com/margay-net/margay/internal/wire/v1alpha1"
 )
 
 // Daemon is margay-csma.
@@ -32,7 +34,7 @@ func start(ctx context.Context, c Config, base *run.Base) (run.App[Config], erro
 	}
 	note, err := privileges.Reduce()
 	if err != nil {
-		return nil, errors.Join(err, app.(*App).closeListeners())
+		return nil, errors.Join(err, app.(*App).listeners.Close())
 	}
 	base.Log.Info("privileges", "note", note)
 	return app, nil
@@ -59,10 +61,11 @@ type App struct {
 	clock     func() cats.Instant
 	core      *csma.Core
 	guard     *trust.Guard
-	listeners []net.Listener
+	listeners run.Listeners
 	server    *grpc.Server
 	collector *collect.Server
-	clients   map[string]*northbound.MetricClient // by name of the C-PS; never written after New
+	limits    atomic.Pointer[map[string]collect.Limit] // of reports, by agent
+	clients   map[string]*northbound.MetricClient      // by name of the C-PS; never written after New
 	events    chan event
 	stopped   chan struct{} // closed when nobody takes events any more
 	links     *links
@@ -77,8 +80,9 @@ func New(_ context.Context, c Config, base *run.Base) (_ run.App[Config], err er
 		events: make(chan event, queueLength), stopped: make(chan struct{}), links: newLinks(base.Health, c.CPS),
 	}
 	a.guard = trust.NewGuard(c.roster(), collect.Methods(), base.Audit, base.Refusals)
-	a.server = trust.NewServer(base.Trust, a.guard, grpc.MaxRecvMsgSize(collect.MaxReport))
-	a.collector = collect.NewServer((*collector)(a))
+	a.server = trust.NewServer(base.Trust, a.guard, grpc.MaxRecvMsgSize(v1alpha1.MaxReportOctets))
+	a.setLimits(c)
+	a.collector = collect.NewServer((*collector)(a), func(agent string) collect.Limit { return (*a.limits.Load())[agent] })
 	a.collector.Register(a.server)
 	for _, p := range c.CPS {
 		client, err := northbound.NewMetricClient(northbound.ClientOptions{Credentials: base.Trust, Peer: p, Audit: base.Audit, Handler: (*advertiser)(a)})
@@ -93,30 +97,20 @@ func New(_ context.Context, c Config, base *run.Base) (_ run.App[Config], err er
 	}
 	a.core = csma.New(c.core(), epoch)
 	a.metrics = newMetrics(a)
-	for _, address := range c.Listen {
-		listener, err := trust.Listen(address)
-		if err != nil {
-			return nil, errors.Join(err, a.closeListeners())
-		}
-		a.listeners = append(a.listeners, listener)
+	if a.listeners, err = run.Listen(c.Listen); err != nil {
+		return nil, err
 	}
 	return a, nil
 }
 
-func (a *App) closeListeners() (err error) {
-	for _, l := range a.listeners {
-		err = errors.Join(err, l.Close())
-	}
-	return err
+func (a *App) setLimits(c Config) {
+	limits := c.limits()
+	a.limits.Store(&limits)
 }
 
 // Addresses gives where the C-SMA listens: useful where a configured port was 0.
 func (a *App) Addresses() []net.Addr {
-	addresses := make([]net.Addr, len(a.listeners))
-	for i, l := range a.listeners {
-		addresses[i] = l.Addr()
-	}
-	return addresses
+	return a.listeners.Addresses()
 }
 
 // Run works until ctx ends.
@@ -124,13 +118,7 @@ func (a *App) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var helpers sync.WaitGroup
-	for _, l := range a.listeners {
-		helpers.Go(func() {
-			if err := a.server.Serve(l); err != nil {
-				cancel(fmt.Errorf("listen on %s: %w", l.Addr(), err))
-			}
-		})
-	}
+	a.listeners.Serve(a.server, &helpers, cancel)
 	a.links.listening()
 	for _, c := range a.clients {
 		helpers.Go(func() { c.Run(ctx) })
@@ -150,6 +138,7 @@ func (a *App) Prepare(_ context.Context, current, next Config) (func(), error) {
 		return nil, err
 	}
 	return func() {
+		a.setLimits(next)
 		a.guard.SetRoster(next.roster())
 		for _, agent := range current.SCIs {
 			if !slices.ContainsFunc(next.SCIs, func(n Agent) bool { return n.Agent == agent.Agent }) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/margay-net/margay/cats"
+	collect "github.com/margay-net/margay/internal/collect/grpc"
 	"github.com/margay-net/margay/internal/config"
 	"github.com/margay-net/margay/internal/csma"
 	"github.com/margay-net/margay/internal/trust"
@@ -25,6 +26,8 @@ type Config struct {
 	TTL             time.Duration      `yaml:"ttl,omitempty"`              // of a row at the C-PS
 	Rows            int                `yaml:"rows,omitempty"`             // most rows of the cache
 	Thresholds      Thresholds         `yaml:"thresholds,omitempty"`
+	ReportRate      float64            `yaml:"report_rate,omitempty"`  // reports a second that are taken of an SCI
+	ReportBurst     int                `yaml:"report_burst,omitempty"` // reports of an SCI that are taken at once
 }
 
 // Agent is an SCI agent, by the name in its certificate, and what it may report on.
@@ -54,6 +57,7 @@ func (c *Config) Defaults() {
 	d := csma.DefaultConfig
 	c.Interval, c.Heartbeat, c.MinimumInterval, c.TTL, c.Rows = d.Interval, d.Heartbeat, d.MinInterval, d.TTL, d.MaxRows
 	c.Thresholds.Defaults()
+	c.ReportRate, c.ReportBurst = 10, 20
 }
 
 // Defaults sets what holds where the file is silent.
@@ -89,6 +93,12 @@ func (c *Config) Validate() []config.Problem {
 			owners[instance.CSCIID] = a.Agent
 		}
 	}
+	if !(c.ReportRate >= 0.1 && c.ReportRate <= 10_000) {
+		add("report_rate", "%g reports a second: need 0.1 to 10000", c.ReportRate)
+	}
+	if c.ReportBurst < 1 || c.ReportBurst > 10_000 {
+		add("report_burst", "%d reports: need 1 to 10000", c.ReportBurst)
+	}
 	if core := c.core(); len(problems) == 0 {
 		if err := core.Check(); err != nil {
 			add("", "%v", err)
@@ -114,6 +124,15 @@ func (c *Config) core() csma.Config {
 		}
 	}
 	return out
+}
+
+// limits are the report rates of all agents; one that speaks for several SCIs may send as much as they could.
+func (c *Config) limits() map[string]collect.Limit {
+	all := make(map[string]collect.Limit, len(c.SCIs))
+	for _, a := range c.SCIs {
+		all[string(a.Agent)] = collect.Limit{Rate: c.ReportRate * float64(len(a.Instances)), Burst: c.ReportBurst * len(a.Instances)}
+	}
+	return all
 }
 
 // roster is who may open a channel.

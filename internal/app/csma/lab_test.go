@@ -1,7 +1,6 @@
 package csma
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -13,30 +12,26 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"google.golang.org/grpc"
 
 	"github.com/margay-net/margay/cats"
-	"github.com/margay-net/margay/internal/app/run"
+	"github.com/margay-net/margay/internal/app/run/runtest"
 	agent "github.com/margay-net/margay/internal/app/sci"
 	collect "github.com/margay-net/margay/internal/collect/grpc"
 	"github.com/margay-net/margay/internal/config"
 	northbound "github.com/margay-net/margay/internal/northbound/grpc"
+	"github.com/margay-net/margay/internal/testenv"
 	"github.com/margay-net/margay/internal/trust"
 	"github.com/margay-net/margay/internal/trust/endpoint"
 	"github.com/margay-net/margay/internal/trust/pki"
+	"github.com/margay-net/margay/internal/trust/trusttest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what has to happen.
-const patience = 60 * time.Second
-
-const domainName = "example.margay"
-
 // lab is a directory with an authority and everything that the daemons of a test write.
 type lab struct {
-	t   *testing.T
-	dir string
+	t *testing.T
+	trusttest.Authority
 }
 
 func newLab(t *testing.T) *lab {
@@ -47,38 +42,16 @@ func newLab(t *testing.T) *lab {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if _, err := pki.Init(dir, domainName); err != nil {
-		t.Fatal(err)
-	}
-	return &lab{t, dir}
+	return &lab{t, trusttest.In(t, dir)}
 }
 
-// issue makes the certificate of one program.
-func (l *lab) issue(role trust.Role, name string) config.TLS {
-	l.t.Helper()
-	files, err := pki.Issue(l.dir, role, name, pki.Options{Replace: true})
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	return config.TLS{Certificate: config.Path(files.Certificate), Key: config.Path(files.Key), Authority: config.Path(files.Authority), Domain: domainName}
-}
-
-func (l *lab) credentials(role trust.Role, name string) *trust.Credentials {
-	l.t.Helper()
-	c, err := trust.Load(l.issue(role, name))
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	return c
-}
-
-// stranger is like credentials, but another authority signs, which knows this one.
+// stranger is like Credentials, but another authority signs, which knows this one.
 func (l *lab) stranger(role trust.Role, name string) *trust.Credentials {
 	l.t.Helper()
 	other := newLab(l.t)
-	files := other.issue(role, name)
+	files := other.Issue(role, name, pki.Options{})
 	var both []byte
-	for _, dir := range []string{other.dir, l.dir} {
+	for _, dir := range []string{other.Dir, l.Dir} {
 		authority, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
 		if err != nil {
 			l.t.Fatal(err)
@@ -89,22 +62,18 @@ func (l *lab) stranger(role trust.Role, name string) *trust.Credentials {
 	if err := os.WriteFile(string(files.Authority), both, 0o600); err != nil {
 		l.t.Fatal(err)
 	}
-	c, err := trust.Load(files)
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	return c
+	return trusttest.Load(l.t, files)
 }
 
-func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
+func (l *lab) path(name string) string { return filepath.Join(l.Dir, name) }
 
 // write writes a configuration file with what every daemon has, and issues its certificate.
 func (l *lab) write(role trust.Role, name, rest string) string {
 	l.t.Helper()
-	l.issue(role, name)
+	l.Issue(role, name, pki.Options{Out: l.Dir, Replace: true})
 	path := l.path(name + ".yaml")
 	text := fmt.Sprintf("name: %s\ntls: {certificate: %s-%s.crt, key: %s-%s.key, authority: ca.crt, domain: %s}\nobserve: {listen: \"unix:%s\"}\naudit: {file: %s.audit}\n%s",
-		name, role, name, role, name, domainName, l.path(name+".obs"), name, rest)
+		name, role, name, role, name, trusttest.Domain, l.path(name+".obs"), name, rest)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		l.t.Fatal(err)
 	}
@@ -134,90 +103,12 @@ services:
 %s`, l.path("csma.sock"), name, name, maxSlots, check, more))
 }
 
-// daemon is a daemon that runs inside the test.
-type daemon[C interface{ Shared() config.Common }] struct {
-	t        *testing.T
-	base     *run.Base
-	app      run.App[C]
-	reloader *config.Reloader[C]
-	log      *logBuffer
-	stop     func()
+func (l *lab) csma(file string) *runtest.Daemon[Config] {
+	return runtest.Launch(l.t, Daemon, New, file)
 }
 
-func launch[C interface{ Shared() config.Common }](t *testing.T, d run.Daemon[C], create func(context.Context, C, *run.Base) (run.App[C], error), file string) *daemon[C] {
-	t.Helper()
-	loaded, err := d.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := &daemon[C]{t: t, log: &logBuffer{}}
-	if x.base, err = run.Open(d.Role, loaded.Shared(), x.log); err != nil {
-		t.Fatal(err)
-	}
-	if x.app, err = create(context.Background(), loaded, x.base); err != nil {
-		t.Fatal(err)
-	}
-	x.reloader = config.NewReloader(loaded, func() (C, error) { return d.Load(file) }, x.app.Prepare, x.base.Log, x.base.Registry)
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := x.app.Run(ctx); err != nil {
-			t.Errorf("%s: %v", d.Program, err)
-		}
-	})
-	x.stop = sync.OnceFunc(func() {
-		cancel()
-		running.Wait()
-		if err := x.base.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(func() {
-		x.stop()
-		if t.Failed() {
-			t.Logf("log of %s:\n%s", d.Program, x.log)
-		}
-	})
-	return x
-}
-
-func (l *lab) csma(file string) *daemon[Config] { return launch(l.t, Daemon, New, file) }
-
-func (l *lab) sci(file string) *daemon[agent.Config] {
-	return launch(l.t, agent.Daemon, agent.New, file)
-}
-
-func (x *daemon[C]) reload() error { return x.reloader.Reload(context.Background()) }
-
-// metric gives a metric's value as /metrics would show it, the sum over its labels where they contain all of with.
-func (x *daemon[C]) metric(name string, with ...string) float64 {
-	x.t.Helper()
-	families, err := x.base.Registry.Gather()
-	if err != nil {
-		x.t.Fatal(err)
-	}
-	sum := 0.0
-	for _, f := range families {
-		if f.GetName() != name {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			matches := true
-			for _, w := range with {
-				matches = matches && strings.Contains(m.String(), fmt.Sprintf("%q", w))
-			}
-			if matches {
-				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
-			}
-		}
-	}
-	return sum
-}
-
-func (x *daemon[C]) ready() (bool, string) {
-	var text bytes.Buffer
-	ok := x.base.Health.Ready(&text)
-	return ok, text.String()
+func (l *lab) sci(file string) *runtest.Daemon[agent.Config] {
+	return runtest.Launch(l.t, agent.Daemon, agent.New, file)
 }
 
 // audit gives the audit log so far.
@@ -230,23 +121,6 @@ func (l *lab) audit(name string) string {
 	return string(text)
 }
 
-type logBuffer struct {
-	mutex sync.Mutex // guards text
-	text  bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	return b.text.String()
-}
-
 // cps is a C-PS: it holds to docs/by-reference.md section 7 and keeps what it is told.
 type cps struct {
 	t *testing.T
@@ -256,7 +130,6 @@ type cps struct {
 	rows            map[cats.CSCIID]cats.Record
 	kinds           []cats.UpdateKind
 	sessions        int
-	refused         []string
 }
 
 // startCPS serves C-SMAs until stop; a C-PS that is given goes on with what it has.
@@ -265,7 +138,7 @@ func (l *lab) startCPS(c *cps) (_ *cps, stop func()) {
 	if c == nil {
 		c = &cps{t: l.t, rows: map[cats.CSCIID]cats.Record{}}
 	}
-	server := trust.NewServer(l.credentials(trust.CPS, "cps-1"), trust.NewGuard(trust.Roster{trust.CSMA: {"csma-1"}}, northbound.Methods(), c, c))
+	server := trust.NewServer(l.Credentials(trust.CPS, "cps-1"), trust.NewGuard(trust.Roster{trust.CSMA: {"csma-1"}}, northbound.Methods(), trusttest.Ignore{}, trusttest.Ignore{}))
 	channel := northbound.NewServer(northbound.ServerOptions{Handler: c})
 	channel.Restore(trust.CSMA, "csma-1", c.epoch, c.sequence)
 	channel.Register(server)
@@ -273,24 +146,8 @@ func (l *lab) startCPS(c *cps) (_ *cps, stop func()) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	stop = serve(l.t, server, listener, channel.Wait)
+	stop = trusttest.Serve(l.t, server, listener, channel.Wait)
 	return c, stop
-}
-
-func serve(t *testing.T, server *grpc.Server, listener net.Listener, wait func()) (stop func()) {
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		if err := server.Serve(listener); err != nil {
-			t.Error(err)
-		}
-	})
-	stop = sync.OnceFunc(func() {
-		server.Stop()
-		serving.Wait()
-		wait()
-	})
-	t.Cleanup(stop)
-	return stop
 }
 
 func (c *cps) Opened(s *northbound.Session) {
@@ -331,20 +188,11 @@ func (c *cps) Refused(_ *northbound.Session, reason cats.Reason, detail string) 
 
 func (c *cps) Closed(*northbound.Session) {}
 
-// Record and Inc make it an auditor and a counter.
-func (c *cps) Record(event, subject, _ string, reason cats.Reason, detail string) {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	c.refused = append(c.refused, fmt.Sprint(event, subject, reason, detail))
-}
-
-func (c *cps) Inc(cats.Reason) {}
-
 // wait waits until the C-PS has a row of an instance for which ok holds, and gives it.
 func (c *cps) wait(what string, id cats.CSCIID, ok func(cats.Record) bool) cats.Record {
 	c.t.Helper()
 	var row cats.Record
-	eventually(c.t, what, func() bool {
+	testenv.Eventually(c.t, what, func() bool {
 		c.mutex.Lock()
 		defer c.mutex.Unlock()
 		var has bool
@@ -357,7 +205,7 @@ func (c *cps) wait(what string, id cats.CSCIID, ok func(cats.Record) bool) cats.
 // gone waits until the C-PS has no row of an instance.
 func (c *cps) gone(what string, id cats.CSCIID) {
 	c.t.Helper()
-	eventually(c.t, what, func() bool {
+	testenv.Eventually(c.t, what, func() bool {
 		c.mutex.Lock()
 		defer c.mutex.Unlock()
 		_, has := c.rows[id]
@@ -369,15 +217,6 @@ func (c *cps) kindsSince(n int) []cats.UpdateKind {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	return append([]cats.UpdateKind(nil), c.kinds[n:]...)
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
 }
 
 // service is something that accepts TCP connections, for health checks.
@@ -435,7 +274,7 @@ func await[E any](t *testing.T, what string, c <-chan E) E {
 	select {
 	case e := <-c:
 		return e
-	case <-time.After(patience):
+	case <-time.After(testenv.Patience):
 		t.Fatalf("no %s", what)
 		panic("unreachable")
 	}

@@ -30,9 +30,9 @@ func (c *collector) Report(s *collect.Session, r cats.SCIReport) {
 	(*App)(c).post(event{from: s, report: r})
 }
 
-// Refused audits a malformed report.
+// Refused audits a report that is malformed or one too many.
 func (c *collector) Refused(s *collect.Session, reason cats.Reason, detail string) {
-	(*App)(c).refused(s, "report", reason, detail)
+	(*App)(c).refuse(s, "report", reason, detail)
 	c.metrics.reports.WithLabelValues(cats.ReportRefused.String()).Inc()
 }
 

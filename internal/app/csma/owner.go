@@ -1,8 +1,8 @@
 package csma
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -22,7 +22,7 @@ func (a *App) own(ctx context.Context) error {
 		batch.reset()
 		select {
 		case <-ctx.Done():
-			return ignoreCanceled(context.Cause(ctx))
+			return run.IgnoreCanceled(context.Cause(ctx))
 		case <-timer.C:
 		case e := <-a.events:
 			batch.add(e)
@@ -92,18 +92,21 @@ func (a *App) carryOut(effects *csma.Effects, b *batch) error {
 func (a *App) answer(to *collect.Session, r *cats.SCIReport, err error) {
 	verdict := cats.ReportVerdict{Epoch: r.Epoch, Sequence: r.Sequence, Disposal: cats.ReportAccepted}
 	if err != nil {
-		verdict.Disposal, verdict.Reason, verdict.Detail = cats.ReportRefused, reasonOf(err), err.Error()
-		a.refused(to, string(r.CSCIID), verdict.Reason, verdict.Detail)
+		verdict.Disposal, verdict.Reason, verdict.Detail = cats.ReportRefused, cmp.Or(cats.ReasonOf(err), cats.ReasonMalformed), err.Error()
+		a.refuse(to, string(r.CSCIID), verdict.Reason, verdict.Detail)
 	}
 	a.metrics.reports.WithLabelValues(verdict.Disposal.String()).Inc()
 	to.Send(verdict)
 }
 
-// refused audits and counts a report that did not reach the cache.
-func (a *App) refused(from *collect.Session, object string, reason cats.Reason, detail string) {
+// refuse counts a report that did not reach the cache. The audit log has it, and so has the log, unless the agent sends
+// too many of them.
+func (a *App) refuse(from *collect.Session, object string, reason cats.Reason, detail string) {
 	a.base.Refusals.Inc(reason)
-	a.base.Audit.Record("report-refused", from.Peer().String(), object, reason, detail)
-	a.base.Log.Warn("report refused", "agent", from.Peer().Name, "object", object, "reason", reason, "detail", detail)
+	agent := from.Peer().String()
+	if a.base.Audit.RecordFrom(agent, "report-refused", agent, object, reason, detail) {
+		a.base.Log.Warn("report refused", "agent", from.Peer().Name, "object", object, "reason", reason, "detail", detail)
+	}
 }
 
 func (a *App) log(c *csma.Change) {
@@ -113,17 +116,4 @@ func (a *App) log(c *csma.Change) {
 	}
 	a.base.Log.Log(context.Background(), level, "instance changed", "csci_id", c.CSCIID, "cs_id", c.CSID,
 		"reporting_from", c.ReportingFrom, "reporting", c.Reporting, "health_from", c.HealthFrom, "health", c.Health, "evicted", c.Evicted)
-}
-
-func reasonOf(err error) cats.Reason {
-	reason := cats.ReasonMalformed
-	errors.As(err, &reason)
-	return reason
-}
-
-func ignoreCanceled(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
 }

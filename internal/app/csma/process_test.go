@@ -12,13 +12,14 @@ import (
 	"testing"
 
 	"github.com/margay-net/margay/cats"
+	"github.com/margay-net/margay/internal/testenv"
 )
 
 // process is a real daemon.
 type process struct {
 	t       *testing.T
 	command *exec.Cmd
-	log     *logBuffer
+	log     *testenv.Buffer
 	wait    func() error
 }
 
@@ -37,7 +38,7 @@ func build(t *testing.T) (dir string) {
 
 func spawn(t *testing.T, program string, arguments ...string) *process {
 	t.Helper()
-	p := &process{t: t, command: exec.Command(program, arguments...), log: &logBuffer{}}
+	p := &process{t: t, command: exec.Command(program, arguments...), log: &testenv.Buffer{}}
 	p.command.Stdout, p.command.Stderr = p.log, p.log
 	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.command.Start(); err != nil {
@@ -98,7 +99,7 @@ func TestProcesses(whole *testing.T) {
 			t.Fatal(err)
 		}
 		sci.signal(syscall.SIGHUP)
-		eventually(t, "the fault in the log", func() bool { return strings.Contains(sci.log.String(), "unknown key") })
+		testenv.Eventually(t, "the fault in the log", func() bool { return strings.Contains(sci.log.String(), "unknown key") })
 		l.sciFile("sci-a", check, 33, "interval: 500ms")
 		sci.signal(syscall.SIGHUP)
 		cps.wait("the next good one", "I-sci-a", func(r cats.Record) bool { return r.Metrics.GAS == 33 && r.ReportEpoch == first.ReportEpoch })
@@ -119,7 +120,7 @@ func TestProcesses(whole *testing.T) {
 		csma.signal(syscall.SIGKILL)
 		csma.wait()
 		csma = spawn(whole, bin+"/margay-csma", "--config", l.path("csma-1.yaml"))
-		eventually(t, "updates of a later epoch", func() bool {
+		testenv.Eventually(t, "updates of a later epoch", func() bool {
 			cps.mutex.Lock()
 			defer cps.mutex.Unlock()
 			return cps.epoch > epoch

@@ -13,8 +13,9 @@ import (
 	"github.com/margay-net/margay/internal/app/run"
 	"github.com/margay-net/margay/internal/datapath"
 	core "github.com/margay-net/margay/internal/forwarder"
-	"github.com/margay-net/margay/internal/forwarder/journal"
+	"github.com/margay-net/margay/internal/journal"
 	"github.com/margay-net/margay/internal/southbound/agent"
+	"github.com/margay-net/margay/internal/trust"
 )
 
 const (
@@ -36,8 +37,10 @@ type App struct {
 	core    *core.Core
 	handler *handler
 	client  *agent.Client
+	guard   *trust.Guard // of the servers; anybody's
 	servers []*server
 	metrics *metrics
+	full    *exhaustion
 
 	held    held
 	totals  journal.Totals
@@ -59,6 +62,7 @@ type event struct {
 	call    func()
 	change  core.Session
 	session uint64 // number, with SessionUp
+	detail  string // of the change, for a person
 	batch   *cats.SteeringBatch
 }
 
@@ -96,6 +100,7 @@ func (a *App) Run(ctx context.Context) error {
 		})
 	}
 	err := a.own(ctx, failures)
+	a.metrics.session.Fails("the forwarder stops")
 	cancel()
 	close(a.stop)
 	for _, s := range a.servers {

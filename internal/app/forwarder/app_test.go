@@ -193,8 +193,8 @@ func TestForwarder(t *testing.T) {
 				t.Errorf("%s: drop counters moved from %s to %s", name, before, after)
 			}
 			hellos := d.cps.count(func() int { return len(d.cps.hellos[name]) })
-			if last := d.cps.hellos[name][hellos-1]; len(last.Bindings) != 2 || last.Highest.Term != 1 {
-				t.Errorf("%s: hello with %d bindings, highest epoch %s", name, len(last.Bindings), last.Highest)
+			if last := d.cps.hellos[name][hellos-1]; len(last.Bindings) != 2 || last.Obeyed(0).Term != 1 {
+				t.Errorf("%s: hello with %d bindings, highest epoch %s", name, len(last.Bindings), last.Obeyed(0))
 			}
 		}
 	})
@@ -212,7 +212,19 @@ func TestForwarder(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		d.cps.silent = true
 		d.cps.start()
+		d.eventually("the provision of this session is missed", func() string {
+			code, body, err := d.http("IF-1", "readyz")
+			if err != nil || code == http.StatusOK || !strings.Contains(body, "ok cps") || !strings.Contains(body, "not ready provision: the C-PS has not provisioned in this session") {
+				return fmt.Sprint(code, body, err)
+			}
+			return ""
+		})
+		if err := echo(established, "not provisioned"); err != nil {
+			t.Fatal(err)
+		}
+		d.cps.speak()
 		d.awaitReady("IF-1")
 		d.awaitReady("EF-1")
 		c := d.connect(service4)
@@ -229,6 +241,7 @@ func TestForwarder(t *testing.T) {
 			t.Fatalf("error %v", err)
 		}
 	})
+	d.run("names that are not configured are refused and audited, and clients announce for themselves alone", func(t *testing.T) { d.rostered(t) })
 	d.run("an operator sees bindings and pending flows", func(t *testing.T) { d.listed(t) })
 	d.run("reload is all or nothing", func(t *testing.T) { d.reloaded(t) })
 	d.run("a path without next hop is reported, and its return", func(t *testing.T) { d.pathStatus(t) })
@@ -251,6 +264,7 @@ func TestForwarder(t *testing.T) {
 		d.start("IF-1")
 		d.awaitReady("IF-1")
 	})
+	d.run("packets that waited beyond their deadline for an agent are dropped and counted", func(t *testing.T) { d.stale(t) })
 	d.run("CP-11-5 an interface that is gone is a failure of the data plane alone, and comes back", func(t *testing.T) { d.replugged(t) })
 	d.run("CP-10-4 bindings that the data plane lost are put back from the journal", func(t *testing.T) {
 		d.kill("IF-1")
@@ -303,6 +317,46 @@ func TestLostJournal(t *testing.T) {
 	if err := echo(d.connect(service4), "a new flow is served"); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestUnload: it takes out what is there, says so, and asks for nothing that is gone already.
+func TestUnload(t *testing.T) {
+	d := newDomain(t)
+	d.serve(netip.AddrPortFrom(serverIP.Addr(), 443))
+	if err := echo(d.connect(service4), "hello"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.unloads("IF-1"); err == nil || !strings.Contains(err.Error(), "another forwarder has it open") {
+		t.Errorf("beside its agent: %v", err)
+	}
+	d.kill("IF-1")
+	says := func(words ...string) {
+		t.Helper()
+		said, err := d.unloads("IF-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range words {
+			if !strings.Contains(said, w+"\n") && !strings.Contains(said, w+" ") {
+				t.Errorf("it does not say %q:\n%s", w, said)
+			}
+		}
+	}
+	d.in("IF-1", func() error { // as a reboot does
+		l, err := netlink.LinkByName(releaseNames("IF-1").Send)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkDel(l)
+	})
+	says("nothing to remove: routes of service addresses", "removed: proxy entries of service addresses (2)", "pinned programs, links and maps in "+d.pins("IF-1"),
+		"nothing to remove: private interfaces", "removed: records of bindings")
+	says("nothing to remove: proxy entries of service addresses", "nothing to remove: pinned programs, links and maps",
+		"nothing to remove: private interfaces", "nothing to remove: records of bindings")
+	d.start("IF-1")
+	d.awaitReady("IF-1")
+	d.kill("IF-1")
+	says("removed: routes of service addresses (2)", "removed: proxy entries of service addresses (2)", "removed: private interfaces", "nothing to remove: records of bindings")
 }
 
 // retransmits gives how many segments the client had to send again.
@@ -364,12 +418,67 @@ func (d *domain) announced(t *testing.T) {
 	}
 }
 
+// announce announces S1 for a flow to its IPv4 address.
+func (d *domain) announce(role trust.Role, name string, source netip.AddrPort) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	body, err := catsreq.EncodeBody(&catsreq.Request{Identity: catsreq.Identity{Kind: catsreq.KindName, Name: "S1"}})
+	if err != nil {
+		return err
+	}
+	_, err = d.dial("IF-1", role, name).Announce(ctx, &pb.AnnounceRequest{
+		Tuple: v1alpha1.EncodeTuple(cats.Tuple{Protocol: cats.TCP, Source: source, Target: service4}), Body: body,
+	})
+	return err
+}
+
+// audited waits for an audit record of IF-1 with all the words.
+func (d *domain) audited(words ...string) {
+	d.t.Helper()
+	d.eventually("audit record", func() string {
+		text, err := os.ReadFile(d.path("IF-1.audit"))
+		if err != nil {
+			return err.Error()
+		}
+	lines:
+		for _, line := range strings.Split(string(text), "\n") {
+			for _, w := range words {
+				if !strings.Contains(line, w) {
+					continue lines
+				}
+			}
+			return ""
+		}
+		return fmt.Sprintf("none has all of %q:\n%s", words, text)
+	})
+}
+
+func (d *domain) rostered(t *testing.T) {
+	own, other := netip.AddrPortFrom(clientIP.Addr(), 51500), netip.MustParseAddrPort("192.0.2.11:51500")
+	err := d.announce(trust.Client, "stranger", own)
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "refused our certificate") {
+		t.Errorf("an unknown client: %v", err)
+	}
+	d.audited(`"event":"channel-refused"`, "/client/stranger", `"reason":"unauthorized"`)
+	if err := d.announce(trust.Client, "phone", own); err != nil {
+		t.Errorf("a client for itself: %v", err)
+	}
+	err = d.announce(trust.Client, "phone", other)
+	if status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "unauthorized: the source 192.0.2.11 is in no prefix of client phone") {
+		t.Errorf("a client for another: %v", err)
+	}
+	d.audited(`"event":"announce-refused"`, "/client/phone", `"reason":"unauthorized"`, "192.0.2.11")
+	if err := d.announce(trust.Operator, "admin", other); err != nil {
+		t.Errorf("an operator for a client: %v", err)
+	}
+}
+
 func (d *domain) listed(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	operator := d.dial("IF-1", trust.Operator, "admin")
 	list := func() string {
-		var all []*pb.HeldBinding
+		var all []*pb.HeldHalf
 		request := &pb.ListHeldBindingsRequest{Limit: 1}
 		for {
 			r, err := operator.ListHeldBindings(ctx, request)
@@ -412,7 +521,7 @@ func (d *domain) reloaded(t *testing.T) {
 		d.eventually("reload", func() string {
 			now, _ := os.ReadFile(d.path("IF-1.log"))
 			if fresh := string(now[len(log):]); !strings.Contains(fresh, says) {
-				return fresh
+				return "the log does not say so: " + fresh
 			}
 			return ""
 		})
@@ -435,9 +544,52 @@ func (d *domain) reloaded(t *testing.T) {
 	if after := drops(d.counters("IF-1")); after == before || !strings.Contains(after, "UNAUTHORIZED") {
 		t.Fatalf("drops before %s, after %s", before, after)
 	}
+	reload(strings.Replace(good, "name: phone", "name: stranger", 1), "configuration applied")
+	own := netip.AddrPortFrom(clientIP.Addr(), 51501)
+	if err := d.announce(trust.Client, "stranger", own); err != nil {
+		t.Errorf("a client that a reload admitted: %v", err)
+	}
+	if err := d.announce(trust.Client, "phone", own); status.Code(err) != codes.Unavailable {
+		t.Errorf("a client that a reload took out: %v", err)
+	}
 	reload(good, "configuration applied")
 	if err := echo(d.connect(service4), "again"); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// stale sends a new flow's packet while no agent runs, and starts one after the packet's deadline.
+func (d *domain) stale(t *testing.T) {
+	expired := func() uint64 {
+		for _, c := range d.counters("IF-1").Drops {
+			if c.Reason == pb.Reason_REASON_HELD_EXPIRED {
+				return c.Packets
+			}
+		}
+		return 0
+	}
+	dropped, asked := expired(), d.cps.count(func() int { return len(d.cps.requests) })
+	d.kill("IF-1")
+	d.in("client", func() error {
+		c, err := net.Dial("udp", refusedAP.String())
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, err = c.Write([]byte("is anybody there?"))
+		return err
+	})
+	time.Sleep(2100 * time.Millisecond) // the deadline is 2 s
+	d.start("IF-1")
+	d.awaitReady("IF-1")
+	d.eventually("dropped", func() string {
+		if now := expired(); now != dropped+1 {
+			return fmt.Sprintf("%d packets are held-expired, there were %d", now, dropped)
+		}
+		return ""
+	})
+	if now := d.cps.count(func() int { return len(d.cps.requests) }); now != asked {
+		t.Errorf("%d requests for it", now-asked)
 	}
 }
 

@@ -21,7 +21,7 @@ func (a *App) carryOut(now cats.Instant) error {
 	}
 	if out.Provision != nil {
 		a.in.Provisioned = a.system.provision.result(now, out.Provision)
-		a.metrics.provisioned(&a.system.provision.inForce)
+		a.metrics.provisioned(a.in.Provisioned, &a.system.provision.inForce)
 	}
 	if err := a.changeMisses(); err != nil {
 		return err
@@ -108,9 +108,14 @@ func (a *App) release() {
 func (a *App) drop() {
 	for _, d := range a.out.Drops {
 		a.held.take(d.Handle)
-		a.totals.Drops[d.Reason]++
-		a.metrics.drops.Inc(d.Reason)
+		a.dropped(d.Reason)
 	}
+}
+
+// dropped counts a packet that was handed up and goes no further.
+func (a *App) dropped(reason cats.Reason) {
+	a.totals.Drops[reason]++
+	a.metrics.drops.Inc(reason)
 }
 
 // send hands the batch to the session that the core knows. If that is over, the next one begins with all there is.
@@ -119,10 +124,11 @@ func (a *App) send() {
 	if batch.IsEmpty() {
 		return
 	}
-	a.totals.Requests += uint64(len(batch.Requests))
 	if a.session != a.handler.latest.Load() || !a.client.Send(batch) {
 		a.base.Log.Debug("no session takes the batch", "requests", len(batch.Requests), "statuses", len(batch.Statuses))
+		return
 	}
+	a.totals.Requests += uint64(len(batch.Requests))
 }
 
 func (a *App) audit(r *core.Audit) {

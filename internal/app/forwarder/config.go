@@ -3,7 +3,6 @@ package forwarder
 import (
 	"fmt"
 	"net/netip"
-	"time"
 
 	"github.com/margay-net/margay/internal/config"
 	"github.com/margay-net/margay/internal/datapath"
@@ -17,11 +16,14 @@ type Config struct {
 	config.Common `yaml:",inline"`
 	CPS           config.Peer        `yaml:"cps"`
 	Listen        []endpoint.Address `yaml:"listen"`               // announcements of clients, and what operators ask
+	Operators     []config.Name      `yaml:"operators,omitempty"`  // who may ask, and announce for any client
+	Clients       []Client           `yaml:"clients,omitempty"`    // who may announce, each for its own addresses
 	State         config.Path        `yaml:"state"`                // directory, made if absent; what must survive a restart
 	Pins          config.Path        `yaml:"pins"`                 // directory on a BPF file system, made if absent; this forwarder's own
 	Source        netip.Addr         `yaml:"source"`               // outer IPv6 source of encapsulated packets
 	ReturnSID     netip.Addr         `yaml:"return_sid,omitempty"` // where return paths end; only where clients attach
 	Block         netip.Prefix       `yaml:"block,omitempty"`      // that this forwarder's SIDs are of; default: the /64 of source
+	SRDomain      []netip.Prefix     `yaml:"sr_domain,omitempty"`  // that the SIDs of all nodes are of, this one's included
 	Attachments   []Attachment       `yaml:"attachments,omitempty"`
 	Instances     []string           `yaml:"instances,omitempty"` // interfaces toward service instances
 	Core          []string           `yaml:"core"`                // interfaces toward the network
@@ -37,20 +39,10 @@ type Attachment struct {
 	Prefixes  []netip.Prefix `yaml:"prefixes"` // source addresses of its clients
 }
 
-// Limits bounds what waits and how long, as core.Limits says.
-type Limits struct {
-	PendingDeadline  time.Duration `yaml:"pending_deadline,omitempty"`
-	PacketsPerFlow   int           `yaml:"packets_per_flow,omitempty"`
-	OctetsPerFlow    int           `yaml:"octets_per_flow,omitempty"`
-	Pending          int           `yaml:"pending,omitempty"`
-	PendingPerTenant int           `yaml:"pending_per_tenant,omitempty"`
-	PendingPerClient int           `yaml:"pending_per_client,omitempty"`
-	HoldDown         time.Duration `yaml:"hold_down,omitempty"`
-	AnnounceLife     time.Duration `yaml:"announce_life,omitempty"`
-	Draining         time.Duration `yaml:"draining,omitempty"`
-	TCPHalfOpen      time.Duration `yaml:"tcp_half_open,omitempty"`
-	TCPClosing       time.Duration `yaml:"tcp_closing,omitempty"`
-	UDPUnanswered    time.Duration `yaml:"udp_unanswered,omitempty"`
+// Client is a host that may announce its requests (CP section 6, Mode B).
+type Client struct {
+	Name     config.Name    `yaml:"name"`     // in its certificate
+	Prefixes []netip.Prefix `yaml:"prefixes"` // source addresses of the flows that it may announce
 }
 
 // The bounds of the binding table's capacity.
@@ -87,6 +79,7 @@ func (c *Config) Validate() []config.Problem {
 	if c.Block.IsValid() && (!c.Block.Addr().Is6() || c.Block != c.Block.Masked()) {
 		problem("block", "need an IPv6 prefix without bits beyond its length, have %s", c.Block)
 	}
+	c.validateDomain(problem)
 	if len(c.Core) == 0 {
 		problem("core", "need at least one interface toward the network")
 	}
@@ -100,7 +93,21 @@ func (c *Config) Validate() []config.Problem {
 		checkInterface(problem, fmt.Sprintf("instances[%d]", i), name)
 	}
 	c.validateAttachments(problem)
+	c.validateRoster(problem)
 	return problems
+}
+
+func (c *Config) validateDomain(problem func(path, format string, arguments ...any)) {
+	holdsBlock := len(c.SRDomain) == 0
+	for i, p := range c.SRDomain {
+		if !unicast6(p.Addr()) || p != p.Masked() {
+			problem(fmt.Sprintf("sr_domain[%d]", i), "need an IPv6 prefix without bits beyond its length, have %s", p)
+		}
+		holdsBlock = holdsBlock || p.Overlaps(c.block()) && p.Bits() <= c.block().Bits()
+	}
+	if !holdsBlock && unicast6(c.Source) {
+		problem("sr_domain", "need one that holds %s, which this forwarder's own SIDs are of", c.block())
+	}
 }
 
 func unicast6(a netip.Addr) bool {
@@ -130,6 +137,25 @@ func (c *Config) validateAttachments(problem func(path, format string, arguments
 			default:
 				owner[key] = a.Name
 			}
+		}
+	}
+}
+
+func (c *Config) validateRoster(problem func(path, format string, arguments ...any)) {
+	operators, clients := map[config.Name]bool{}, map[config.Name]bool{}
+	for i, name := range c.Operators {
+		if operators[name] {
+			problem(fmt.Sprintf("operators[%d]", i), "%q is there twice", name)
+		}
+		operators[name] = true
+	}
+	for i, client := range c.Clients {
+		if clients[client.Name] {
+			problem(fmt.Sprintf("clients[%d].name", i), "client %q is there twice", client.Name)
+		}
+		clients[client.Name] = true
+		if len(client.Prefixes) == 0 {
+			problem(fmt.Sprintf("clients[%d].prefixes", i), "need at least one, or the client can announce nothing")
 		}
 	}
 }
@@ -201,13 +227,4 @@ func (c *Config) coreAttachments() []core.Attachment {
 		all = append(all, core.Attachment{Name: string(a.Name), Tenant: string(a.Tenant), Prefixes: a.Prefixes})
 	}
 	return all
-}
-
-func (l *Limits) core() core.Limits {
-	return core.Limits{
-		PendingDeadline: l.PendingDeadline, PacketsPerFlow: l.PacketsPerFlow, OctetsPerFlow: l.OctetsPerFlow,
-		Pending: l.Pending, PendingPerTenant: l.PendingPerTenant, PendingPerClient: l.PendingPerClient,
-		HoldDown: l.HoldDown, AnnounceLife: l.AnnounceLife, Draining: l.Draining,
-		TCPHalfOpen: l.TCPHalfOpen, TCPClosing: l.TCPClosing, UDPUnanswered: l.UDPUnanswered,
-	}.WithDefaults()
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/margay-net/margay/internal/trust"
 	"github.com/margay-net/margay/internal/trust/endpoint"
 	"github.com/margay-net/margay/internal/trust/pki"
+	"github.com/margay-net/margay/internal/trust/trusttest"
 )
 
 // A small domain of real namespaces, with real daemons in two of them, and a C-PS of the test's own:
@@ -213,7 +214,7 @@ func (d *domain) identities() {
 		d.t.Fatal(err)
 	}
 	for role, names := range map[trust.Role][]string{
-		trust.CPS: {"cps-1"}, trust.Forwarder: {"IF-1", "EF-1"}, trust.Operator: {"admin"}, trust.Client: {"phone"},
+		trust.CPS: {"cps-1"}, trust.Forwarder: {"IF-1", "EF-1"}, trust.Operator: {"admin"}, trust.Client: {"phone", "stranger"},
 	} {
 		for _, name := range names {
 			if _, err := pki.Issue(d.dir, role, name, pki.Options{}); err != nil {
@@ -228,11 +229,7 @@ func (d *domain) credentials(role trust.Role, name string) *trust.Credentials {
 	file := func(suffix string) config.Path {
 		return config.Path(filepath.Join(d.dir, fmt.Sprintf("%s-%s.%s", role, name, suffix)))
 	}
-	c, err := trust.Load(config.TLS{Certificate: file("crt"), Key: file("key"), Authority: config.Path(filepath.Join(d.dir, "ca.crt")), Domain: domainName})
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	return c
+	return trusttest.Load(d.t, config.TLS{Certificate: file("crt"), Key: file("key"), Authority: config.Path(filepath.Join(d.dir, "ca.crt")), Domain: domainName})
 }
 
 func (d *domain) path(name string) string { return filepath.Join(d.dir, name) }
@@ -264,6 +261,8 @@ observe: {listen: "unix:%[3]s/%[1]s.http", log: debug}
 audit: {file: %[1]s.audit}
 cps: {address: "unix:%[3]s/cps", name: cps-1}
 listen: ["unix:%[3]s/%[1]s.sock"]
+operators: [admin]
+clients: [{name: phone, prefixes: [192.0.2.10/32]}]
 state: state-%[1]s
 pins: %[4]s
 core: [core1]
@@ -308,15 +307,23 @@ func (d *domain) kill(name string) {
 
 func (d *domain) unload(name string) {
 	d.kill(name)
-	cmd := exec.Command(d.binary, "--unload", "--config", d.path(name+".yaml"))
-	var out strings.Builder
-	cmd.Stderr = &out
-	if err := d.spaces[name].Do(cmd.Run); err != nil {
-		d.root.Errorf("unload %s: %v\n%s", name, err, out.String())
+	if _, err := d.unloads(name); err != nil {
+		d.root.Error(err)
 	}
 	if _, err := os.Stat(d.pins(name)); !os.IsNotExist(err) {
 		d.root.Errorf("pins of %s are left: %v", name, err)
 	}
+}
+
+// unloads runs --unload and gives what it says.
+func (d *domain) unloads(name string) (said string, err error) {
+	cmd := exec.Command(d.binary, "--unload", "--config", d.path(name+".yaml"))
+	var out, complaint strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	if err := d.spaces[name].Do(cmd.Run); err != nil {
+		return "", fmt.Errorf("unload %s: %w\n%s", name, err, complaint.String())
+	}
+	return out.String(), nil
 }
 
 // eventually waits until f gives an empty string, and fails with its last one otherwise.
@@ -369,6 +376,9 @@ func (d *domain) awaitReady(name string) {
 		code, body, err := d.http(name, "readyz")
 		if err != nil || code != http.StatusOK {
 			return fmt.Sprint(code, body, err)
+		}
+		if _, err := os.Stat(d.path(name + ".sock")); err != nil {
+			d.t.Errorf("%s is ready, and nobody listens for its callers: %v", name, err)
 		}
 		return ""
 	})
@@ -423,6 +433,7 @@ type controller struct {
 	bindings map[cats.Transaction]cats.Binding
 	acks     map[string][]cats.CSCIID
 	epoch    cats.Epoch
+	silent   bool // it provisions nobody
 }
 
 func startController(d *domain) *controller {
@@ -447,21 +458,26 @@ func (c *controller) start() {
 	defer c.mutex.Unlock()
 	c.epoch.Term++
 	c.server = agent.NewServer(c)
-	guard := trust.NewGuard(trust.Roster{trust.Forwarder: {"IF-1", "EF-1"}}, agent.Methods(), discard{}, discard{})
+	guard := trust.NewGuard(trust.Roster{trust.Forwarder: {"IF-1", "EF-1"}}, agent.Methods(), trusttest.Ignore{}, trusttest.Ignore{})
 	c.grpc = trust.NewServer(c.d.credentials(trust.CPS, "cps-1"), guard)
 	c.server.Register(c.grpc)
 	go c.grpc.Serve(l)
+}
+
+// speak provisions all that have a session.
+func (c *controller) speak() {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.silent = false
+	for name, s := range c.sessions {
+		s.Send(cats.SteeringBatch{Provision: c.provision(name)})
+	}
 }
 
 func (c *controller) stop() {
 	c.grpc.Stop()
 	c.server.Wait()
 }
-
-type discard struct{}
-
-func (discard) Record(_, _, _ string, _ cats.Reason, _ string) {}
-func (discard) Inc(cats.Reason)                                {}
 
 func (c *controller) provision(name string) *cats.Provision {
 	p := &cats.Provision{Generation: 1, Epoch: c.epoch}
@@ -509,10 +525,12 @@ func (c *controller) Batch(s *agent.Session, b cats.ForwarderBatch) {
 	if b.Hello != nil {
 		c.sessions[name] = s
 		c.hellos[name] = append(c.hellos[name], *b.Hello)
-		s.Send(cats.SteeringBatch{Provision: c.provision(name)})
+		if !c.silent {
+			s.Send(cats.SteeringBatch{Provision: c.provision(name)})
+		}
 	}
-	if b.Provisioned != nil {
-		c.acks[name] = b.Provisioned.Deliveries
+	for _, p := range b.Provisioned {
+		c.acks[name] = p.Deliveries
 	}
 	for i := range b.Requests {
 		c.request(&b.Requests[i])

@@ -1,6 +1,7 @@
 package forwarder
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -159,7 +160,5 @@ func (h *halves) carryOut(now cats.Instant, o *core.Operation) core.Result {
 	if err == nil {
 		return core.Result{Operation: o.ID}
 	}
-	reason := cats.ReasonCommitFailed
-	errors.As(err, &reason)
-	return core.Result{Operation: o.ID, Reason: reason, Detail: err.Error()}
+	return core.Result{Operation: o.ID, Reason: cmp.Or(cats.ReasonOf(err), cats.ReasonCommitFailed), Detail: err.Error()}
 }

@@ -6,30 +6,21 @@ import (
 
 	"github.com/margay-net/margay/cats"
 	core "github.com/margay-net/margay/internal/forwarder"
-	"github.com/margay-net/margay/internal/observe"
 )
 
 // handler takes what happens on the session with the C-PS; its calls come from the goroutine of the client.
 type handler struct {
 	app    *App
-	ready  *observe.Condition
 	latest atomic.Uint64 // number of the session that is open; 0: none
 	last   uint64        // number of the latest
-}
-
-func newHandler(a *App) *handler {
-	h := &handler{app: a, ready: a.base.Health.Condition("cps")}
-	h.ready.Fails("no session yet")
-	return h
 }
 
 // Opened begins a session: the core will send its hello.
 func (h *handler) Opened(cps string) {
 	h.last++
 	h.latest.Store(h.last)
-	h.ready.Holds("a session with " + cps)
 	h.app.base.Log.Info("session opened", "cps", cps)
-	h.app.hand(event{change: core.SessionUp, session: h.last})
+	h.app.hand(event{change: core.SessionUp, session: h.last, detail: "a session with " + cps})
 }
 
 // Steering hands on one message of the C-PS.
@@ -38,7 +29,6 @@ func (h *handler) Steering(_ string, b *cats.SteeringBatch) { h.app.hand(event{b
 // Closed tells that the session is over, or could not be opened.
 func (h *handler) Closed(cps string, err error) {
 	h.latest.Store(0)
-	h.ready.Fails(fmt.Sprint(err))
 	h.app.base.Log.Warn("no session with the C-PS; established flows go on, new ones wait for it", "cps", cps, "error", err)
-	h.app.hand(event{change: core.SessionDown})
+	h.app.hand(event{change: core.SessionDown, detail: fmt.Sprint(err)})
 }

@@ -2,6 +2,7 @@ package forwarder
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 
@@ -19,6 +20,7 @@ type metrics struct {
 	operations    *prometheus.CounterVec
 	releaseErrors prometheus.Counter
 	plane         *observe.Condition
+	session       *observe.Condition
 	provision     *observe.Condition
 
 	stats    atomic.Pointer[core.Stats]        // of the last Step
@@ -36,11 +38,13 @@ func newMetrics(a *App) *metrics {
 			Name: "margay_forwarder_release_errors_total", Help: "Times that released packets could not be sent into the data plane.",
 		}),
 		plane:     a.base.Health.Condition("data-plane"),
+		session:   a.base.Health.Condition("cps"),
 		provision: a.base.Health.Condition("provision"),
 	}
-	m.provisioned(&a.system.provision.inForce)
+	m.session.Fails("no session yet")
+	m.provision.Fails("the C-PS has not provisioned yet")
 	m.stats.Store(&core.Stats{})
-	registry.MustRegister(m.operations, m.releaseErrors, &planeCollector{m}, &statsCollector{m})
+	registry.MustRegister(m.operations, m.releaseErrors, a.full.count, &planeCollector{m}, &statsCollector{m})
 	depth := func(queue string, value func() float64) {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "margay_forwarder_queue_depth", Help: "What waits, by queue.", ConstLabels: prometheus.Labels{"queue": queue},
@@ -65,13 +69,38 @@ func (m *metrics) ports(missing []string, err error) {
 	}
 }
 
-// provisioned says what of the C-PS's provision is in force.
-func (m *metrics) provisioned(p *cats.Provision) {
-	if p.Generation == 0 {
-		m.provision.Fails("the C-PS has not said yet which services and deliveries there are")
+// provisioned says what became of a provision of the C-PS, after which p is in force.
+func (m *metrics) provisioned(r *core.ProvisionResult, p *cats.Provision) {
+	if r.Reason != cats.ReasonNone {
+		m.provision.Fails(fmt.Sprintf("generation %d was refused (%s): %s; generation %d is in force", r.Generation, r.Reason, r.Detail, p.Generation))
 		return
 	}
 	m.provision.Holds(fmt.Sprintf("generation %d: %d service addresses, %d deliveries", p.Generation, len(p.Services), len(p.Deliveries)))
+}
+
+// exhaustion counts what was refused because a table of the data plane had no free number, and logs the first of each.
+type exhaustion struct {
+	log   *slog.Logger
+	count *prometheus.CounterVec
+	told  map[string]bool // by table
+}
+
+func newExhaustion(log *slog.Logger) *exhaustion {
+	e := &exhaustion{log: log, told: make(map[string]bool), count: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "margay_forwarder_table_full_total", Help: "Refusals because a table of the data plane had no free number, by table.",
+	}, []string{"table"})}
+	for _, table := range []string{tablePaths, tableNextHops} {
+		e.count.WithLabelValues(table)
+	}
+	return e
+}
+
+func (e *exhaustion) refused(table string) {
+	e.count.WithLabelValues(table).Inc()
+	if !e.told[table] {
+		e.told[table] = true
+		e.log.Error("a table of the data plane is full; what needs a place in it is refused until others end. This is logged once", "table", table)
+	}
 }
 
 // planeCollector gives the totals of the data plane, which outlive the agent, as of the last scan.
@@ -149,6 +178,8 @@ var stats = []stat{
 	total("failed_installs", "Halves of bindings that the data plane refused.", func(s *core.Stats) uint64 { return s.InstallsFailed }),
 	total("stale_orders", "Orders of an older epoch, refused.", func(s *core.Stats) uint64 { return s.StaleOrders }),
 	total("announcements_used", "Announced requests that met their flow.", func(s *core.Stats) uint64 { return s.AnnounceUsed }),
+	total("hold_downs_lost", "Failed keys that are not held down, since too many are.", func(s *core.Stats) uint64 { return s.HoldDownsLost }),
+	total("removals_lost", "Removals without session that the C-PS will not be told of, since too many waited.", func(s *core.Stats) uint64 { return s.RemovalsLost }),
 	total("announcements_lost", "Announced requests whose flow never came.", func(s *core.Stats) uint64 { return s.AnnounceLost }),
 }
 

@@ -6,9 +6,10 @@ import (
 	"fmt"
 
 	"github.com/margay-net/margay/cats"
+	"github.com/margay-net/margay/internal/app/run"
 	"github.com/margay-net/margay/internal/datapath"
 	core "github.com/margay-net/margay/internal/forwarder"
-	"github.com/margay-net/margay/internal/forwarder/journal"
+	"github.com/margay-net/margay/internal/journal"
 	"github.com/margay-net/margay/internal/southbound/agent"
 )
 
@@ -24,13 +25,14 @@ func (a *App) open() (err error) {
 		return err
 	}
 	a.tell(report)
-	if a.system, err = openSystem(&a.config, a.base.Log); err != nil {
+	a.full = newExhaustion(a.base.Log)
+	if a.system, err = openSystem(&a.config, a.base.Log, a.full.refused); err != nil {
 		return err
 	}
 	if err := a.takeOver(boot, last); err != nil {
 		return err
 	}
-	a.handler = newHandler(a)
+	a.handler = &handler{app: a}
 	a.client = agent.NewClient(agent.ClientOptions{
 		Credentials: a.base.Trust, Peer: a.config.CPS, Audit: a.base.Audit, Handler: a.handler,
 	})
@@ -78,7 +80,7 @@ func (a *App) takeOver(boot string, last journal.Contents) error {
 	a.stored = a.totals.Sum()
 	a.held.frames = make(map[uint64]frame)
 	cfg := core.Config{
-		Name: a.name, BootID: boot, LayoutVersion: datapath.LayoutVersion, ReturnSID: a.config.ReturnSID,
+		Name: a.name, BootID: boot, LayoutVersion: cats.LayoutVersion, ReturnSID: a.config.ReturnSID,
 		Capabilities: cats.Capabilities{Encapsulations: cats.EncapNone | cats.EncapSRv6, MaxSegments: datapath.MaxSegments},
 		Attachments:  a.config.coreAttachments(), Limits: a.config.Limits.core(),
 	}
@@ -93,7 +95,7 @@ func (a *App) close() error {
 	var errs []error
 	for _, s := range a.servers {
 		s.grpc.Stop()
-		errs = append(errs, closed(s.listener.Close()))
+		errs = append(errs, run.IgnoreClosed(s.listener.Close()))
 	}
 	if a.system != nil {
 		errs = append(errs, a.system.close())

@@ -9,7 +9,7 @@ import (
 	"github.com/margay-net/margay/internal/datapath"
 	"github.com/margay-net/margay/internal/datapath/kernel"
 	core "github.com/margay-net/margay/internal/forwarder"
-	"github.com/margay-net/margay/internal/forwarder/journal"
+	"github.com/margay-net/margay/internal/journal"
 )
 
 // own feeds the core until ctx ends or something fails that it cannot work without.
@@ -64,9 +64,16 @@ func (a *App) takeMore() {
 	}
 }
 
+// takeMisses hands packets to the core, except those whose deadline passed while they waited for this run of the agent:
+// their senders have given up or sent them again.
 func (a *App) takeMisses(batch []datapath.Miss) {
+	oldest := datapath.Monotonic() - int64(a.config.Limits.core().PendingDeadline)
 	for i := range batch {
 		m := &batch[i]
+		if m.Received < oldest {
+			a.dropped(cats.ReasonHeldExpired)
+			continue
+		}
 		a.in.Misses = append(a.in.Misses, core.Miss{
 			Handle: a.held.put(m), Attachment: a.attachmentName(m.Key.Attachment), Tuple: m.Key.Tuple,
 			Flags: core.TCPFlags(m.TCPFlags), Length: uint32(len(m.Frame)),
@@ -94,10 +101,13 @@ func (a *App) takeEvent(e event) {
 		a.in.Steering = append(a.in.Steering, e.batch)
 	case e.change == core.SessionUp:
 		a.in.Session, a.session = core.SessionUp, e.session
-		a.in.Steering = a.in.Steering[:0] // of a session that is over
+		a.in.Steering = a.in.Steering[:0]                                             // of a session that is over
+		a.metrics.provision.Fails("the C-PS has not provisioned in this session yet") // first, so that nobody sees both hold
+		a.metrics.session.Holds(e.detail)
 	default:
 		a.in.Session, a.session = core.SessionDown, 0
 		a.in.Steering = a.in.Steering[:0]
+		a.metrics.session.Fails(e.detail)
 	}
 }
 

@@ -1,6 +1,7 @@
 package forwarder
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -111,8 +112,7 @@ func (p *provisioner) inPlace() []cats.CSCIID {
 func (p *provisioner) result(now cats.Instant, next *cats.Provision) *core.ProvisionResult {
 	r := &core.ProvisionResult{Generation: next.Generation}
 	if err := p.apply(now, next); err != nil {
-		r.Reason, r.Detail = cats.ReasonCommitFailed, err.Error()
-		errors.As(err, &r.Reason)
+		r.Reason, r.Detail = cmp.Or(cats.ReasonOf(err), cats.ReasonCommitFailed), err.Error()
 		return r
 	}
 	r.Deliveries = p.inPlace()

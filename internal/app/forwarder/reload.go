@@ -10,10 +10,10 @@ import (
 
 var errStops = errors.New("the forwarder stops")
 
-// Prepare puts other attachments and interfaces in force, all or nothing. Everything else but certificates and the log
-// level takes a restart.
+// Prepare puts other attachments and interfaces in force, all or nothing, and then admits other operators and clients.
+// Everything else but certificates and the log level takes a restart.
 func (a *App) Prepare(_ context.Context, current, next Config) (func(), error) {
-	err := config.Fixed(current, next, "cps", "listen", "state", "pins", "source", "return_sid", "block", "bindings", "limits")
+	err := config.Fixed(current, next, "cps", "listen", "state", "pins", "source", "return_sid", "block", "sr_domain", "bindings", "limits")
 	if err != nil {
 		return nil, err
 	}
@@ -30,8 +30,9 @@ func (a *App) Prepare(_ context.Context, current, next Config) (func(), error) {
 	if failure != nil {
 		return nil, failure
 	}
-	// It is in force already: the kernel can refuse it, so that it had to be tried before it could be promised.
-	return func() {}, nil
+	// All but the roster is in force already: the kernel can refuse it, so that it had to be tried before it could be
+	// promised.
+	return func() { a.guard.SetRoster(next.roster()) }, nil
 }
 
 // change runs in the owner. On an error everything is as it was.

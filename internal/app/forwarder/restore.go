@@ -14,6 +14,7 @@ import (
 // adopt learns which numbers of paths and next hops the data plane uses already, so that what is in force keeps its own
 // and nothing else gets them. What nothing refers to in the end, sweep removes.
 func (r *routes) adopt(entries []datapath.Entry) error {
+	r.adopting = true
 	hops, err := r.plane.NextHops()
 	if err != nil {
 		return err
@@ -54,26 +55,29 @@ func (r *routes) adoptHop(destination netip.Addr, id uint32) {
 
 // sweep removes the paths and next hops of an earlier run that nothing refers to.
 func (r *routes) sweep() error {
-	var errs []error
+	r.adopting = false
 	for key, p := range r.paths {
 		if p.uses == 0 {
-			delete(r.paths, key)
-			errs = append(errs, r.plane.DeletePath(p.id))
-			r.pathID.put(p.id)
+			r.endPath(key, p)
 		}
 	}
 	used := make(map[uint32]bool)
-	for _, h := range r.hops {
+	for destination, h := range r.hops {
+		if h.uses == 0 {
+			r.endHop(destination, h)
+			continue
+		}
 		used[h.id] = true
 	}
 	clear(r.left)
+	var errs []error
 	for id := range r.hopIDs.taken {
 		if !used[id] {
 			errs = append(errs, r.plane.PutNextHop(id, datapath.NextHop{}))
 			r.hopIDs.put(id)
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, r.fault)...)
 }
 
 // agree makes the data plane agree with the records: an entry without record is removed, a record whose entries are
@@ -87,6 +91,7 @@ func (h *halves) agree(now cats.Instant, records []core.Record, found []datapath
 	for i := range records {
 		r := &records[i]
 		if err := h.reinstate(now, r, have); err != nil {
+			err = errors.Join(err, h.abandon(r, have))
 			log.Error("a binding of the last run cannot be put back into the data plane; its flow ends",
 				"transaction", r.Binding.Transaction.String(), "half", r.Half.String(), "error", err)
 			continue
@@ -124,9 +129,20 @@ func (h *halves) reinstate(now cats.Instant, r *core.Record, have map[datapath.K
 	if have[wanted[0].Key] != wanted[0] || have[wanted[1].Key] != wanted[1] {
 		if err := h.plane.Install(wanted); err != nil {
 			undo()
-			return errors.Join(err, h.plane.Remove([]datapath.Key{wanted[0].Key, wanted[1].Key}))
+			return err
 		}
 	}
 	h.note(r.Half, &r.Binding, wanted)
 	return nil
+}
+
+// abandon removes what is there of a half that cannot be put back, so that nothing refers to its path and next hop.
+func (h *halves) abandon(r *core.Record, have map[datapath.Key]datapath.Entry) error {
+	var keys []datapath.Key
+	for _, e := range entries(r.Half, &r.Binding, 0, 0, false) {
+		if have[e.Key].Transaction == r.Binding.Transaction {
+			keys = append(keys, e.Key)
+		}
+	}
+	return h.plane.Remove(keys)
 }

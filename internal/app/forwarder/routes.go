@@ -27,7 +27,11 @@ type routes struct {
 	hopIDs *ids
 	paths  map[string]*path
 	pathID *ids
+	full   func(table string)    // is told of each refusal for want of a free number
 	left   map[netip.Addr]uint32 // numbers of next hops that an earlier run left in use
+
+	// From adopt to sweep. No number gets free then: what is in the data plane may refer to it still.
+	adopting bool
 
 	unresolved map[netip.Addr]cats.Instant // since when
 	changes    []core.PathChange           // that the core has not been told
@@ -37,7 +41,7 @@ type routes struct {
 
 // hop is the next hop of one destination.
 type hop struct {
-	id      uint32 // in the data plane; 0: none was free, the kernel forwards
+	id      uint32 // in the data plane
 	uses    int
 	starts  int  // paths that begin at the destination
 	adopted bool // what the data plane has is of an earlier run, and good until the kernel says more
@@ -53,13 +57,29 @@ type path struct {
 	first netip.Addr // destination whose next hop it takes; the zero Addr on a native path, which the kernel routes
 }
 
-func newRoutes(plane *datapath.Datapath, resolver *kernel.Resolver, source netip.Addr, limits datapath.Config) *routes {
+func newRoutes(plane *datapath.Datapath, resolver *kernel.Resolver, source netip.Addr, limits datapath.Config, full func(table string)) *routes {
 	return &routes{
-		plane: plane, resolver: resolver, source: source,
+		plane: plane, resolver: resolver, source: source, full: full,
 		hops: make(map[netip.Addr]*hop), hopIDs: newIDs(limits.NextHops),
 		paths: make(map[string]*path), pathID: newIDs(limits.Paths), left: make(map[netip.Addr]uint32),
 		unresolved: make(map[netip.Addr]cats.Instant),
 	}
+}
+
+// The tables whose numbers can run out.
+const (
+	tablePaths    = "paths"
+	tableNextHops = "next-hops"
+)
+
+// number gives a free number of a table, or an error that wraps ReasonTableFull.
+func (r *routes) number(table string, from *ids) (uint32, error) {
+	id, ok := from.get()
+	if !ok {
+		r.full(table)
+		return 0, fmt.Errorf("the data plane's table of %s is full: %w", table, cats.ReasonTableFull)
+	}
+	return id, nil
 }
 
 // useHop gives the number of the next hop toward a destination, and keeps it until dropHop.
@@ -68,7 +88,10 @@ func (r *routes) useHop(now cats.Instant, destination netip.Addr) (uint32, error
 	if h == nil {
 		id, adopted := r.left[destination]
 		if delete(r.left, destination); !adopted {
-			id, _ = r.hopIDs.get()
+			var err error
+			if id, err = r.number(tableNextHops, r.hopIDs); err != nil {
+				return 0, fmt.Errorf("next hop of %s: %w", destination, err)
+			}
 		}
 		h = &hop{id: id, adopted: adopted}
 		r.hops[destination] = h
@@ -90,16 +113,17 @@ func (r *routes) useHop(now cats.Instant, destination netip.Addr) (uint32, error
 // dropHop undoes one useHop.
 func (r *routes) dropHop(destination netip.Addr) {
 	h := r.hops[destination]
-	if h.uses--; h.uses > 0 {
-		return
+	if h.uses--; h.uses == 0 && !r.adopting {
+		r.endHop(destination, h)
 	}
+}
+
+func (r *routes) endHop(destination netip.Addr, h *hop) {
 	delete(r.hops, destination)
 	delete(r.unresolved, destination)
 	r.fault = errors.Join(r.fault, r.resolver.Forget(destination))
-	if h.id != 0 {
-		r.fault = errors.Join(r.fault, r.plane.PutNextHop(h.id, datapath.NextHop{}))
-		r.hopIDs.put(h.id)
-	}
+	r.fault = errors.Join(r.fault, r.plane.PutNextHop(h.id, datapath.NextHop{}))
+	r.hopIDs.put(h.id)
 }
 
 // follow puts what the kernel says of a destination into the data plane.
@@ -163,7 +187,7 @@ func (r *routes) isUp(destination netip.Addr) bool {
 // put writes a next hop into the data plane. One that is not resolved, or leaves by an interface which the program cannot
 // redirect to, is left to the kernel.
 func (r *routes) put(h *hop) error {
-	if h.id == 0 || h.adopted && h.found.State == kernel.HopUnresolved {
+	if h.adopted && h.found.State == kernel.HopUnresolved {
 		return nil
 	}
 	h.adopted = false
@@ -212,33 +236,45 @@ func (r *routes) usePath(now cats.Instant, p *cats.Path) (uint32, error) {
 		known.uses++
 		return known.id, nil
 	}
-	if known == nil {
-		id, ok := r.pathID.get()
-		if !ok {
-			return 0, fmt.Errorf("no room for another path: %w", cats.ReasonTableFull)
+	adopted := known != nil
+	if !adopted {
+		id, err := r.number(tablePaths, r.pathID)
+		if err != nil {
+			return 0, err
 		}
 		known = &path{id: id}
 		if p.Kind == cats.PathSRv6 {
 			known.first = p.Segments[0]
 		}
 	}
-	put := datapath.Path{Kind: p.Kind, Segments: p.Segments}
-	if known.first.IsValid() {
-		id, err := r.useHop(now, known.first)
-		if err != nil {
+	if err := r.putPath(now, known, p); err != nil {
+		if !adopted { // else it is in the data plane, and may be in use there, until sweep
 			r.pathID.put(known.id)
-			return 0, err
 		}
-		put.Source, put.NextHop = r.source, id
-		r.begin(known.first)
+		return 0, err
 	}
 	r.paths[key] = known
 	known.uses = 1
-	if err := r.plane.PutPath(known.id, put); err != nil {
-		r.dropPath(p)
-		return 0, err
-	}
 	return known.id, nil
+}
+
+// putPath writes a path into the data plane, and takes hold of the next hop where it begins.
+func (r *routes) putPath(now cats.Instant, known *path, p *cats.Path) error {
+	put := datapath.Path{Kind: p.Kind, Segments: p.Segments}
+	if !known.first.IsValid() {
+		return r.plane.PutPath(known.id, put)
+	}
+	id, err := r.useHop(now, known.first)
+	if err != nil {
+		return err
+	}
+	put.Source, put.NextHop = r.source, id
+	if err := r.plane.PutPath(known.id, put); err != nil {
+		r.dropHop(known.first)
+		return err
+	}
+	r.begin(known.first)
+	return nil
 }
 
 // begin notes that a path begins at a destination; the core has to know if that cannot be reached now.
@@ -256,9 +292,9 @@ func (r *routes) dropPath(p *cats.Path) {
 	if known.uses--; known.uses > 0 {
 		return
 	}
-	delete(r.paths, key)
-	r.fault = errors.Join(r.fault, r.plane.DeletePath(known.id))
-	r.pathID.put(known.id)
+	if !r.adopting {
+		r.endPath(key, known)
+	}
 	if !known.first.IsValid() {
 		return
 	}
@@ -267,4 +303,10 @@ func (r *routes) dropPath(p *cats.Path) {
 		r.changes = append(r.changes, core.PathChange{Segment: known.first, Up: true}) // nothing begins there any more
 	}
 	r.dropHop(known.first)
+}
+
+func (r *routes) endPath(key string, p *path) {
+	delete(r.paths, key)
+	r.fault = errors.Join(r.fault, r.plane.DeletePath(p.id))
+	r.pathID.put(p.id)
 }

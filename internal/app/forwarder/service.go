@@ -1,6 +1,7 @@
 package forwarder
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -35,26 +36,17 @@ var methods = trust.Methods{
 
 // listen opens the forwarder's own service on every configured address.
 func (a *App) listen() (servers []*server, err error) {
-	roster := trust.Roster{trust.Client: {trust.AnyName}, trust.Operator: {trust.AnyName}}
-	guard := trust.NewGuard(roster, methods, a.base.Audit, a.base.Refusals)
+	a.guard = trust.NewGuard(a.config.roster(), methods, a.base.Audit, a.base.Refusals)
 	for _, address := range a.config.Listen {
 		l, err := trust.Listen(address)
 		if err != nil {
 			return servers, err
 		}
-		s := &server{trust.NewServer(a.base.Trust, guard), l}
+		s := &server{trust.NewServer(a.base.Trust, a.guard), l}
 		pb.RegisterForwarderServiceServer(s.grpc, &service{app: a})
 		servers = append(servers, s)
 	}
 	return servers, nil
-}
-
-// closed takes the error of closing a listener that its server has closed already for none.
-func closed(err error) error {
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
 }
 
 // service answers the calls of clients and operators.
@@ -88,14 +80,20 @@ func (s *service) Announce(ctx context.Context, m *pb.AnnounceRequest) (*pb.Anno
 	}
 	a, err := decodeAnnouncement(m)
 	if err != nil {
-		s.app.base.Refusals.Inc(reasonOf(err))
-		s.app.base.Audit.Record("announce-refused", caller.String(), s.app.name, reasonOf(err), err.Error())
-		return nil, failed(err, err.Error())
+		return nil, s.refused(caller, err)
 	}
 	a.By = caller.String()
 	answers := make(chan core.AnnounceAnswer, 1)
-	if err := s.ask(ctx, func() { s.app.announce(a, answers) }); err != nil {
+	var denied error
+	if err := s.ask(ctx, func() {
+		if denied = s.app.config.mayAnnounce(caller, a.Tuple.Source.Addr()); denied == nil {
+			s.app.announce(a, answers)
+		}
+	}); err != nil {
 		return nil, err
+	}
+	if denied != nil {
+		return nil, s.refused(caller, denied)
 	}
 	select {
 	case answer := <-answers:
@@ -108,6 +106,14 @@ func (s *service) Announce(ctx context.Context, m *pb.AnnounceRequest) (*pb.Anno
 	case <-s.app.stop:
 		return nil, status.Error(codes.Unavailable, "the forwarder stops")
 	}
+}
+
+// refused counts and audits an announcement that does not come to the core, and gives the status of its call.
+func (s *service) refused(caller trust.Identity, err error) error {
+	reason := cmp.Or(cats.ReasonOf(err), cats.ReasonMalformed)
+	s.app.base.Refusals.Inc(reason)
+	s.app.base.Audit.RecordFrom(caller.String(), "announce-refused", caller.String(), s.app.name, reason, err.Error())
+	return failed(err, err.Error())
 }
 
 // announce gives the core an announcement, whose answer goes to answers.
@@ -203,8 +209,8 @@ func (s *service) ListHeldBindings(ctx context.Context, m *pb.ListHeldBindingsRe
 	return r, nil
 }
 
-func encodeView(v *core.BindingView, now cats.Instant) *pb.HeldBinding {
-	m := &pb.HeldBinding{
+func encodeView(v *core.BindingView, now cats.Instant) *pb.HeldHalf {
+	m := &pb.HeldHalf{
 		Half: pb.Half_HALF_INGRESS, Binding: v1alpha1.EncodeBinding(&v.Binding), State: v1alpha1.EncodeFlowState(state(v)),
 		Forward: v1alpha1.EncodeUsage(v.Forward), Reverse: v1alpha1.EncodeUsage(v.Reverse),
 	}
@@ -247,7 +253,7 @@ func (s *service) ListPendingFlows(ctx context.Context, _ *pb.ListPendingFlowsRe
 
 // failed gives the status of a refusal; its message begins with the reason.
 func failed(err error, detail string) error {
-	reason := reasonOf(err)
+	reason := cmp.Or(cats.ReasonOf(err), cats.ReasonMalformed)
 	code := codes.FailedPrecondition
 	switch reason {
 	case cats.ReasonMalformed, cats.ReasonVersion, cats.ReasonUnknownType, cats.ReasonDuplicate, cats.ReasonBadPacket:
@@ -260,12 +266,6 @@ func failed(err error, detail string) error {
 		code = codes.ResourceExhausted
 	}
 	return status.Errorf(code, "%s: %s", reason, detail)
-}
-
-func reasonOf(err error) cats.Reason {
-	reason := cats.ReasonMalformed
-	errors.As(err, &reason)
-	return reason
 }
 
 var _ run.App[Config] = (*App)(nil)

@@ -62,8 +62,8 @@ func prepareKernel(interfaces kernel.Interfaces, log *slog.Logger) error {
 	return prepared
 }
 
-// openSystem opens or takes over the data plane of c.
-func openSystem(c *Config, log *slog.Logger) (s *system, err error) {
+// openSystem opens or takes over the data plane of c; full is told of each refusal for want of a free number in a table.
+func openSystem(c *Config, log *slog.Logger, full func(table string)) (s *system, err error) {
 	opened := &system{links: make(map[string]linkState)} // s is nil by the time an error is returned
 	s = opened
 	defer func() {
@@ -84,7 +84,8 @@ func openSystem(c *Config, log *slog.Logger) (s *system, err error) {
 	if s.plane, err = datapath.Open(limits); err != nil {
 		return nil, err
 	}
-	err = errors.Join(s.plane.SetReturnSID(c.ReturnSID), s.plane.SetLocalBlock(c.block()), s.plane.SetAttachments(c.planeAttachments()))
+	err = errors.Join(s.plane.SetReturnSID(c.ReturnSID), s.plane.SetLocalBlock(c.block()), s.plane.SetDomainBlock(c.SRDomain),
+		s.plane.SetAttachments(c.planeAttachments()))
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +98,7 @@ func openSystem(c *Config, log *slog.Logger) (s *system, err error) {
 	if s.links, err = s.look(); err != nil {
 		return nil, err
 	}
-	s.routes = newRoutes(s.plane, s.resolver, c.Source, limits)
+	s.routes = newRoutes(s.plane, s.resolver, c.Source, limits, full)
 	s.halves = &halves{plane: s.plane, routes: s.routes, placed: make(map[halfKey]*placed)}
 	s.provision = &provisioner{plane: s.plane, routes: s.routes, proxy: s.proxy, clients: c.interfaces().Attachments}
 	return s, nil
@@ -113,18 +114,14 @@ func (s *system) restore(now cats.Instant, last core.Restored, log *slog.Logger)
 	if err := s.routes.adopt(found); err != nil {
 		return nil, err
 	}
-	provision := last.Provision
-	if provision == nil {
-		provision = &cats.Provision{}
-	}
-	if err := s.provision.apply(now, provision); err != nil {
+	if err := s.provision.apply(now, last.Rules()); err != nil {
 		return nil, fmt.Errorf("the last provision: %w", err)
 	}
 	records, err := s.halves.agree(now, last.Records, found, log)
 	if err != nil {
 		return nil, err
 	}
-	return records, errors.Join(s.routes.sweep(), s.routes.fault)
+	return records, s.routes.sweep()
 }
 
 // raise gives the highest epochs of two sources.

@@ -29,14 +29,9 @@ type Base struct {
 	server *observe.Server
 }
 
-// Open builds the base of a daemon of this role, and answers /metrics, /healthz and /readyz from then on. The log goes
-// to w. On an error nothing is left open.
-func Open(role trust.Role, common config.Common, w io.Writer) (*Base, error) {
-	return openBase(role, common, w, &observe.Health{})
-}
-
-// openBase is Open with conditions of readiness that are there before the first answer.
-func openBase(role trust.Role, common config.Common, w io.Writer, health *observe.Health) (*Base, error) {
+// Open builds the base of a daemon of this role, and answers /metrics, /healthz and /readyz from then on; the conditions of
+// health are there before the first answer. The log goes to w. On an error nothing is left open.
+func Open(role trust.Role, common config.Common, w io.Writer, health *observe.Health) (*Base, error) {
 	credentials, err := loadCredentials(role, common)
 	if err != nil {
 		return nil, err
@@ -54,13 +49,18 @@ func openBase(role trust.Role, common config.Common, w io.Writer, health *observ
 		Name: "margay_certificate_expires_timestamp_seconds",
 		Help: "When the daemon's certificate expires, in seconds since 1970.",
 	}, func() float64 { return float64(credentials.Expires().Unix()) }))
-	if b.Audit, err = audit.Open(string(common.Audit.File), b.Log, b.Registry); err != nil {
+	if b.Audit, err = OpenAudit(common, b.Log, b.Registry); err != nil {
 		return nil, err
 	}
 	if b.server, err = observe.Serve(common.Observe.Listen, b.Registry, b.Health, b.Log); err != nil {
 		return nil, errors.Join(err, b.Audit.Close(context.Background()))
 	}
 	return b, nil
+}
+
+// OpenAudit opens a daemon's audit log alone, for what is done with its files while it does not run.
+func OpenAudit(common config.Common, log *slog.Logger, registry prometheus.Registerer) (*audit.Log, error) {
+	return audit.Open(audit.Options{File: string(common.Audit.File), MaxSize: int64(common.Audit.MaxSize), Keep: common.Audit.Keep}, log, registry)
 }
 
 // Observed gives the address at which /metrics, /healthz and /readyz are answered.

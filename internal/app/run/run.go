@@ -16,6 +16,7 @@ import (
 	"github.com/margay-net/margay/internal/config"
 	"github.com/margay-net/margay/internal/observe"
 	"github.com/margay-net/margay/internal/trust"
+	"github.com/margay-net/margay/internal/version"
 )
 
 // The exit codes.
@@ -43,7 +44,8 @@ type Daemon[C interface{ Shared() config.Common }] struct {
 	Role    trust.Role                                                 // that its certificate must have
 	Load    func(path string) (C, error)                               // usually config.Load[C]
 	New     func(ctx context.Context, c C, base *Base) (App[C], error) // opens what Run needs; on an error leaves nothing open
-	Unload  func(c C) error                                            // optional, --unload: takes out what the daemon leaves in force when it ends
+	Unload  func(c C, said io.Writer) error                            // optional, --unload: takes out what the daemon leaves in force when it ends, and says what that was
+	Recover func(c C, log io.Writer) (done string, err error)          // optional, --recover: ends by a person's will what keeps the daemon from its work
 }
 
 // Main runs the daemon with the process's arguments and exits.
@@ -55,10 +57,14 @@ func (d Daemon[C]) Execute(arguments []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet(d.Program, flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	path := flags.String("config", "/etc/margay/"+string(d.Role)+".yaml", "configuration `file`")
+	shown := flags.Bool("version", false, "show which build this is, and exit")
 	check := flags.Bool("check", false, "check the configuration and the certificate, and exit")
-	unload := false
+	unload, recovery := false, false
 	if d.Unload != nil {
 		flags.BoolVar(&unload, "unload", false, "take out what the daemon leaves in force when it ends, and exit")
+	}
+	if d.Recover != nil {
+		flags.BoolVar(&recovery, "recover", false, "own the shard again although a forwarder has obeyed another owner, and exit; no other owner may run")
 	}
 	if err := flags.Parse(arguments); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -68,6 +74,10 @@ func (d Daemon[C]) Execute(arguments []string, stdout, stderr io.Writer) int {
 	}
 	if flags.NArg() > 0 {
 		return d.complain(stderr, ExitUsage, fmt.Errorf("argument %q: none is expected", flags.Arg(0)))
+	}
+	if *shown {
+		fmt.Fprintln(stdout, version.Of(d.Program))
+		return ExitOK
 	}
 	loaded, err := d.Load(*path)
 	if err != nil {
@@ -81,9 +91,17 @@ func (d Daemon[C]) Execute(arguments []string, stdout, stderr io.Writer) int {
 		return ExitOK
 	}
 	if unload {
-		if err := d.Unload(loaded); err != nil {
+		if err := d.Unload(loaded, stdout); err != nil {
 			return d.complain(stderr, ExitFailed, err)
 		}
+		return ExitOK
+	}
+	if recovery {
+		done, err := d.Recover(loaded, stderr)
+		if err != nil {
+			return d.complain(stderr, ExitFailed, err)
+		}
+		fmt.Fprintf(stdout, "%s: %s\n", d.Program, done)
 		return ExitOK
 	}
 	if err := d.start(*path, loaded, stderr); err != nil {
@@ -107,7 +125,7 @@ func (d Daemon[C]) start(path string, loaded C, stderr io.Writer) (err error) {
 	health := &observe.Health{}
 	started := health.Condition("start")
 	started.Fails("the daemon is starting")
-	base, err := openBase(d.Role, loaded.Shared(), stderr, health)
+	base, err := Open(d.Role, loaded.Shared(), stderr, health)
 	if err != nil {
 		return err
 	}
@@ -116,8 +134,12 @@ func (d Daemon[C]) start(path string, loaded C, stderr io.Writer) (err error) {
 		defer cancel()
 		err = errors.Join(err, base.Close(ctx))
 	}()
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
+	ctx, end := context.WithCancel(context.Background())
+	defer end()
+	cancel := func() {
+		started.Fails("the daemon is stopping") // before it lets go of anything that others rely on
+		end()
+	}
 	app, err := d.New(ctx, loaded, base)
 	if err != nil {
 		return err

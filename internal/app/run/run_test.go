@@ -304,6 +304,7 @@ func TestSecondSignal(t *testing.T) {
 			t.Fatalf("the signal had no effect:\n%s", p.stderr)
 		}
 	}
+	p.eventually("/readyz", "503 not ready start: the daemon is stopping\nok size: 1\n")
 	p.signal(syscall.SIGINT)
 	if code := p.code(); code != ExitFailed || !strings.HasSuffix(p.stderr.String(), "margay-test: stopped at once by a second signal\n") {
 		t.Errorf("exit code %d, log:\n%s", code, p.stderr)

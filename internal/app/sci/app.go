@@ -3,6 +3,8 @@ package sci
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -55,6 +57,8 @@ type App struct {
 	events   chan event
 	stopped  chan struct{} // closed when nobody takes events any more
 	linked   *observe.Condition
+	known    *observe.Condition
+	told     map[cats.CSID]bool // services whose health was reported, other than UNKNOWN
 	probes   sync.WaitGroup
 
 	slots   *prometheus.GaugeVec
@@ -72,12 +76,14 @@ func New(_ context.Context, c Config, base *run.Base) (run.App[Config], error) {
 	a := &App{
 		base: base, clock: run.NewClock(), reporter: sci.New(c.core(), epoch), checks: checksOf(c),
 		events: make(chan event, mostEvents), stopped: make(chan struct{}), linked: base.Health.Condition("csma"),
+		known: base.Health.Condition("health"), told: make(map[cats.CSID]bool),
 		slots:   prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "margay_sci_slots", Help: "Slots last reported."}, []string{"cs_id"}),
 		health:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "margay_sci_health", Help: "Health last reported: 0 unknown, 1 healthy, 2 degraded, 3 unhealthy."}, []string{"cs_id"}),
 		sent:    prometheus.NewCounter(prometheus.CounterOpts{Name: "margay_sci_reports_total", Help: "Reports sent to the C-SMA."}),
 		refused: observe.NewReasons(base.Registry, "margay_sci_reports_refused_total", "Reports that the C-SMA refused, by reason."),
 	}
 	base.Registry.MustRegister(a.slots, a.health, a.sent)
+	a.tell()
 	a.client = collect.NewClient(collect.ClientOptions{Credentials: base.Trust, Peer: c.CSMA, Audit: base.Audit, Handler: (*link)(a)})
 	return a, nil
 }
@@ -147,6 +153,7 @@ func (a *App) take(events *sci.Events, e event) {
 	case e.config != nil:
 		core := e.config.core()
 		events.Config, a.checks = &core, checksOf(*e.config)
+		a.tell()
 		a.slots.Reset()
 		a.health.Reset()
 	case e.link != nil:
@@ -181,8 +188,28 @@ func (a *App) carryOut(ctx context.Context, effects *sci.Effects) {
 			s := &r.Services[i]
 			a.slots.WithLabelValues(string(s.CSID)).Set(float64(s.Metrics.GAS))
 			a.health.WithLabelValues(string(s.CSID)).Set(float64(s.Health))
+			if s.Health != cats.HealthUnknown && !a.told[s.CSID] {
+				a.told[s.CSID] = true
+				a.tell()
+			}
 		}
 	}
+}
+
+// tell says whether each service's health was reported once: the agent is of use from then on.
+func (a *App) tell() {
+	var unknown []string
+	for id := range a.checks {
+		if !a.told[id] {
+			unknown = append(unknown, string(id))
+		}
+	}
+	if len(unknown) == 0 {
+		a.known.Holds("reported of every service")
+		return
+	}
+	slices.Sort(unknown)
+	a.known.Fails("not reported yet of " + strings.Join(unknown, ", "))
 }
 
 // link is the App as its channel to the C-SMA sees it.

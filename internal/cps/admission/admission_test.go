@@ -96,6 +96,19 @@ func TestGenerations(t *testing.T) {
 			t.Errorf("it was kept too long: %v", err)
 		}
 	})
+	t.Run("each source address counts its own, also within one /64", func(t *testing.T) {
+		g := NewGenerations(120*time.Second, 10)
+		first, second := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")
+		for _, step := range []struct {
+			client netip.Addr
+			value  uint16
+			stale  bool
+		}{{first, 9, false}, {second, 1, false}, {second, 2, false}, {first, 8, true}, {second, 1, true}, {first, 10, false}} {
+			if err := g.Check(0, "IF-1", step.client, "S1", step.value); errors.Is(err, cats.ReasonStaleState) != step.stale || err != nil && !step.stale {
+				t.Errorf("%s, generation %d: %v", step.client, step.value, err)
+			}
+		}
+	})
 	t.Run("use does not make it grow", func(t *testing.T) {
 		g := NewGenerations(120*time.Second, 10)
 		for i := range 10_000 {

@@ -8,7 +8,7 @@ import (
 	"github.com/margay-net/margay/cats"
 )
 
-// Generations remembers the last request generation of each client of a service at an ingress, so that metadata which
+// Generations remembers the last request generation of each source address of a service at an ingress, so that metadata which
 // was overtaken is refused (CP section 8.2). The oldest entry goes when it is past its time, or when there are too many.
 type Generations struct {
 	keep    time.Duration
@@ -19,7 +19,7 @@ type Generations struct {
 
 type generationKey struct {
 	ingress string
-	client  netip.Prefix
+	client  netip.Addr // the source address itself: hosts of one /64 count their own generations
 	csID    cats.CSID
 }
 
@@ -42,7 +42,7 @@ func NewGenerations(keep time.Duration, most int) *Generations {
 // ReasonStaleState; an equal one is a retry.
 func (g *Generations) Check(now cats.Instant, ingress string, client netip.Addr, id cats.CSID, value uint16) error {
 	g.forget(now)
-	key := generationKey{ingress, Client(client), id}
+	key := generationKey{ingress, client, id}
 	last, known := g.entries[key]
 	if known && now < last.until && int16(value-last.value) < 0 {
 		return fmt.Errorf("request generation %d of client %s is below %d, seen before: %w", value, key.client, last.value, cats.ReasonStaleState)

@@ -56,8 +56,8 @@ func TestResolve(t *testing.T) {
 		want     cats.CSID
 	}{
 		{"CP-6-5 an address alone names one service", cats.TCP, "192.0.2.100:443", "S1"},
-		{"CP-8.2-2 the longest prefix wins", cats.TCP, "192.0.2.101:443", "S2"},
-		{"CP-8.2-2 the port is exact", cats.TCP, "192.0.2.100:80", "S2"},
+		{"CP-6-5 CP-8.2-2 a prefix is an interception point, the longest wins", cats.TCP, "192.0.2.101:443", "S2"},
+		{"CP-6-5 CP-8.2-2 an address of two services is an interception point that the mapping's port resolves", cats.TCP, "192.0.2.100:80", "S2"},
 		{"CP-8.2-2 another port names none", cats.TCP, "192.0.2.101:80", ""},
 		{"CP-8.2-2 another protocol names none", cats.UDP, "192.0.2.100:443", ""},
 		{"CP-8.2-2 an address outside every service names none", cats.TCP, "203.0.113.1:443", ""},

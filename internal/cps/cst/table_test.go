@@ -138,7 +138,7 @@ func TestLifetimes(t *testing.T) {
 }
 
 func TestRecordsThatMayNotEnter(t *testing.T) {
-	t.Run("CP-12-1 an unauthorized record is left out, the rest applied", func(t *testing.T) {
+	t.Run("an unauthorized record is left out, the rest applied", func(t *testing.T) {
 		table := New()
 		r := table.Apply(0, update("m1", cats.UpdateFull, 1, record(a, 10), record(b, 20)), func(r *cats.Record) error {
 			if r.CSCIID == "b" {

@@ -89,7 +89,7 @@ func TestFilters(t *testing.T) {
 		{"another version reported", func(_ *Request, c *Candidate) { c.Report.Version = "2" }, StageVersion},
 		{"not VALIDATED", func(_ *Request, c *Candidate) { c.Deployment.State = catalogue.Validating }, StageDeployment},
 		{"CP-9-5 no acknowledged delivery rule", func(_ *Request, c *Candidate) { c.Acknowledged = false }, StageDeployment},
-		{"no common encapsulation", func(_ *Request, c *Candidate) { c.Encapsulation = false }, StageDeployment},
+		{"CP-9-1 no common encapsulation", func(_ *Request, c *Candidate) { c.Encapsulation = false }, StageDeployment},
 		{"another address family", func(_ *Request, c *Candidate) {
 			c.Deployment.Locator.Address = netip.MustParseAddrPort("[2001:db8::1]:443")
 		}, StageDeployment},
@@ -152,7 +152,7 @@ func TestFilters(t *testing.T) {
 }
 
 func TestEmptied(t *testing.T) {
-	t.Run("CP-8.2-4 the first stage that left nothing is named", func(t *testing.T) {
+	t.Run("the first stage that left nothing is named", func(t *testing.T) {
 		r := request(catalogue.Latency)
 		all := vector()
 		all[0].Connected, all[1].Effective, all[2].Report.Health = false, 0, cats.Unhealthy

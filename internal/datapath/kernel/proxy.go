@@ -31,7 +31,7 @@ type Proxy struct {
 }
 
 // NewProxy opens a Proxy in the network namespace of the calling thread; routes for service addresses will point to the
-// interface named blind, the program end of the release pair, which must exist.
+// interface named blind, the program end of the release pair, which must exist where any are to be made.
 func NewProxy(blind string) (*Proxy, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -200,9 +200,9 @@ func (p *Proxy) subnets(l netlink.Link) ([]netip.Prefix, error) {
 // present reads what is there.
 func (p *Proxy) present() (proxyState, error) {
 	s := proxyState{routes: map[netip.Prefix]struct{}{}, neighs: map[neighKey]struct{}{}, alien: map[neighKey]struct{}{}}
-	blind, err := p.handle.LinkByName(p.blind)
+	at, err := p.blindIndex()
 	if err != nil {
-		return s, fmt.Errorf("interface %s: %w", p.blind, err)
+		return s, err
 	}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		routes, err := dump(func() ([]netlink.Route, error) {
@@ -212,7 +212,7 @@ func (p *Proxy) present() (proxyState, error) {
 			return s, fmt.Errorf("list of routes: %w", err)
 		}
 		for _, r := range routes {
-			if n, ok := prefixOf(r.Dst); ok && r.LinkIndex == blind.Attrs().Index {
+			if n, ok := prefixOf(r.Dst); ok && at != 0 && r.LinkIndex == at {
 				s.routes[n] = struct{}{}
 			} else {
 				s.stray = append(s.stray, r)
@@ -229,6 +229,28 @@ func (p *Proxy) present() (proxyState, error) {
 		}
 	}
 	return s, nil
+}
+
+// blindIndex gives the index of the blind interface, or 0 if it is gone, with every route that pointed to it.
+func (p *Proxy) blindIndex() (int, error) {
+	blind, err := p.handle.LinkByName(p.blind)
+	var missing netlink.LinkNotFoundError
+	if errors.As(err, &missing) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("interface %s: %w", p.blind, err)
+	}
+	return blind.Attrs().Index, nil
+}
+
+// Count gives how many routes and proxy entries there are that this or an earlier Proxy made.
+func (p *Proxy) Count() (routes, entries int, err error) {
+	have, err := p.present()
+	if err != nil {
+		return 0, 0, fmt.Errorf("service addresses: %w", err)
+	}
+	return len(have.routes) + len(have.stray), len(have.neighs), nil
 }
 
 // addMissing adds routes before entries, since an entry answers only beside its route.

@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 
 	"github.com/vishvananda/netlink"
@@ -29,6 +30,7 @@ type ReleaseConfig struct {
 type Release struct {
 	ProgramIndex int // interface index of the end that carries the XDP program; stable while the pair exists
 	SendIndex    int // interface index of the end that frames are written to
+	address      net.HardwareAddr
 	sender       *sender
 }
 
@@ -53,7 +55,7 @@ func OpenRelease(c ReleaseConfig) (*Release, error) {
 			return nil, err
 		}
 	}
-	r := &Release{ProgramIndex: program.Attrs().Index, SendIndex: send.Attrs().Index}
+	r := &Release{ProgramIndex: program.Attrs().Index, SendIndex: send.Attrs().Index, address: program.Attrs().HardwareAddr}
 	if err = setUpPair(h, c, send, program); err == nil {
 		r.sender, err = newSender(r.SendIndex)
 	}
@@ -66,9 +68,16 @@ func OpenRelease(c ReleaseConfig) (*Release, error) {
 	return r, nil
 }
 
-// Send writes Ethernet frames to the send end, in order; the XDP program receives them on the other. Every frame is
-// tried; the error tells how many were not sent and why the first was not. It is not safe for concurrent use.
-func (r *Release) Send(frames [][]byte) error { return r.sender.send(frames) }
+// Send writes Ethernet frames to the send end, in order; the XDP program receives them on the other. It addresses them to
+// that end: veth looks at the target before the program runs, and what was not addressed to it then is never forwarded
+// by the kernel, whatever the program makes of it. Every frame is tried; the error tells how many were not sent and why
+// the first was not. It is not safe for concurrent use.
+func (r *Release) Send(frames [][]byte) error {
+	for _, f := range frames {
+		copy(f, r.address)
+	}
+	return r.sender.send(frames)
+}
 
 // Close releases the sender. The pair stays, with its XDP program, until RemoveRelease.
 func (r *Release) Close() error { return r.sender.close() }

@@ -70,9 +70,12 @@ func TestReleaseDeliversEveryFrameInOrder(t *testing.T) {
 	}
 	buf := make([]byte, 10000)
 	for i, want := range frames {
-		got, _, err := unix.Recvfrom(fd, buf, 0)
+		got, from, err := unix.Recvfrom(fd, buf, 0)
 		if err != nil {
 			t.Fatalf("frame %d: %v", i, err)
+		}
+		if at, ok := from.(*unix.SockaddrLinklayer); !ok || at.Pkttype != unix.PACKET_HOST {
+			t.Fatalf("frame %d is not for this host, so that the kernel would not forward it: %+v", i, from)
 		}
 		if !bytes.Equal(buf[:got], want) {
 			t.Fatalf("frame %d: got %d octets % x, want %d octets % x", i, got, buf[:min(got, 40)], len(want), want[:40])

@@ -14,6 +14,7 @@ const (
 	etherIPv4  = 0x0800
 	etherIPv6  = 0x86dd
 	etherVLAN  = 0x8100
+	etherQinQ  = 0x88a8
 	headerIPv4 = 4  // IP protocol number of IPv4 in IP
 	headerIPv6 = 41 // IP protocol number of IPv6 in IP
 	headerSR   = 43 // IPv6 routing header
@@ -68,7 +69,7 @@ func (p *Packet) String() string {
 		for _, f := range []struct {
 			set  bool
 			name string
-		}{{p.TCP.SYN, " SYN"}, {p.TCP.FIN, " FIN"}, {p.TCP.RST, " RST"}} {
+		}{{p.TCP.SYN, " SYN"}, {p.TCP.SYN && p.TCP.ACK, " ACK"}, {p.TCP.FIN, " FIN"}, {p.TCP.RST, " RST"}} {
 			if f.set {
 				s += f.name
 			}
@@ -76,29 +77,31 @@ func (p *Packet) String() string {
 	}
 	s += fmt.Sprintf(" ttl %d, %d octets", p.TTL, len(p.Payload))
 	if p.Outer != nil {
-		s += fmt.Sprintf(" [outer %s -> %s, segments %v, left %d]", p.Outer.Source, p.Outer.Target, p.Outer.Path(), p.Outer.SegmentsLeft)
+		s += p.Outer.String()
 	}
 	return s
 }
 
+// String gives the part of Packet.String about it.
+func (o *Outer) String() string {
+	return fmt.Sprintf(" [outer %s -> %s, segments %v, left %d]", o.Source, o.Target, o.Path(), o.SegmentsLeft)
+}
+
 // Parse reads an Ethernet frame that carries an IP packet, plain or in one IPv6 encapsulation.
 func Parse(frame []byte) (Packet, error) {
-	if len(frame) < 14 {
+	kind, rest, ok := etherType(frame)
+	if !ok {
 		return Packet{}, errShort
 	}
-	kind, rest := be16(frame[12:]), frame[14:]
-	for kind == etherVLAN {
-		if len(rest) < 4 {
-			return Packet{}, errShort
-		}
-		kind, rest = be16(rest[2:]), rest[4:]
-	}
 	var p Packet
+	var err error
 	switch kind {
 	case etherIPv4:
-		return p, p.ipv4(rest)
+		err = p.ipv4(rest)
+		return p, err
 	case etherIPv6:
-		return p, p.ipv6(rest)
+		err = p.ipv6(rest)
+		return p, err
 	}
 	return p, fmt.Errorf("ethertype %#04x is not IP", kind)
 }

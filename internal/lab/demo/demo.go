@@ -1,22 +1,24 @@
 // Package demo runs the end-to-end example of draft-zhangb-cats-centralized-control-plane-00 section 14 in a lab, step by
-// step, and holds what was captured on the wire against what the draft says.
+// step, and holds what was captured on the wire against what the draft says, and against Margay's own records where the
+// draft leaves the value open.
 package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/margay-net/margay/internal/lab"
+	"github.com/margay-net/margay/internal/operator/client"
 )
 
 // The example's values, from section 14 and Figure 4.
 var (
-	client    = netip.MustParseAddrPort("192.0.2.10:51000")
+	clientEnd = netip.MustParseAddrPort("192.0.2.10:51000")
 	service   = netip.MustParseAddrPort("192.0.2.100:443")
 	instanceB = netip.MustParseAddrPort("198.51.100.21:443")
 )
@@ -41,8 +43,12 @@ func Run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.Down()) }()
-	s := &stage{lab: l, out: out, ctx: ctx}
+	defer func() { err = lab.Interrupted(ctx, err, l.Down()) }()
+	domain, err := client.Load(l.OperatorConfig(), patience)
+	if err != nil {
+		return err
+	}
+	s := &stage{lab: l, domain: domain, out: out, ctx: ctx}
 	if err := s.play(); err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
@@ -52,19 +58,27 @@ func Run(ctx context.Context, out io.Writer) (err error) {
 
 // stage is one run of the example.
 type stage struct {
-	ctx      context.Context
-	lab      *lab.Lab
-	out      io.Writer
-	compared int
-	differs  []string
+	ctx    context.Context
+	lab    *lab.Lab
+	domain *client.Domain
+	out    io.Writer
+	report
 }
+
+// The verbs of the example.
+var (
+	explainVerb = []string{"explain", serviceID, "--ingress", ingress, "--max-delay", maxDelay, "--source", clientEnd.String(), "--target", service.String()}
+	requestVerb = []string{
+		"request", "--ingress", ingress, "--source", clientEnd.String(), "--target", service.String(), "--cs-id", serviceID, "--max-delay", maxDelay,
+	}
+)
 
 // play is section 14 from the first packet to the later ones.
 func (s *stage) play() error {
 	if err := s.waitUntilEligible(); err != nil {
 		return err
 	}
-	explained, err := s.margay("explain", serviceID, "--ingress", ingress, "--max-delay", maxDelay, "--source", client.String(), "--target", service.String())
+	explained, err := s.margay(explainVerb...)
 	if err != nil {
 		return err
 	}
@@ -73,8 +87,7 @@ func (s *stage) play() error {
 		return err
 	}
 	defer wire.close()
-	announced, err := s.margay("request", "--ingress", ingress, "--source", client.String(), "--target", service.String(),
-		"--cs-id", serviceID, "--max-delay", maxDelay)
+	announced, err := s.margay(requestVerb...)
 	if err != nil {
 		return err
 	}
@@ -98,30 +111,13 @@ func (s *stage) play() error {
 		return err
 	}
 	s.narrate(announced, wire, conversation, binding, before, after)
-	fmt.Fprintf(s.out, "\n$ margay explain %s --ingress %s --max-delay %s --source %s --target %s   (before the first packet)\n%s", serviceID, ingress, maxDelay, client, service, explained)
+	s.write(s.out)
+	fmt.Fprintf(s.out, "\nWhat the C-PS said before the first packet:\n%s\n%s", prompt(explainVerb), explained)
 	if len(s.differs) > 0 {
-		return fmt.Errorf("%d of %d comparisons differ from section 14: %v", len(s.differs), s.compared, s.differs)
+		return fmt.Errorf("%d of %d comparisons differ: %v", len(s.differs), s.compared, s.differs)
 	}
 	return nil
 }
 
-// step begins a step of section 14.
-func (s *stage) step(number int, what string) {
-	fmt.Fprintf(s.out, "\nStep %d. %s\n", number, what)
-}
-
-// compare writes what the draft says beside what was seen.
-func (s *stage) compare(point, draft, seen string) {
-	s.compared++
-	verdict := "ok"
-	if draft != seen {
-		verdict = "DIFFERS"
-		s.differs = append(s.differs, point)
-	}
-	fmt.Fprintf(s.out, "  %-34s draft: %-48s captured: %-48s %s\n", point, draft, seen, verdict)
-}
-
-// note writes what the draft leaves open.
-func (s *stage) note(format string, args ...any) {
-	fmt.Fprintf(s.out, "  "+format+"\n", args...)
-}
+// prompt shows a verb as it is typed.
+func prompt(verb []string) string { return "$ margay " + strings.Join(verb, " ") }

@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protojson"
-
 	api "github.com/margay-net/margay/api/margayv1alpha1"
 	"github.com/margay-net/margay/internal/lab"
 )
@@ -44,11 +42,11 @@ func (s *stage) margay(args ...string) (string, error) {
 func (s *stage) waitUntilEligible() error {
 	deadline := time.Now().Add(patience)
 	for {
-		answer, err := s.margay("explain", serviceID, "--ingress", ingress, "-o", "json")
-		var decision api.ExplainResponse
-		if err == nil {
-			err = protojson.Unmarshal([]byte(answer), &decision)
-		}
+		var decision *api.ExplainResponse
+		err := s.domain.AskCPS(s.ctx, func(ctx context.Context, cps api.OperatorServiceClient) (err error) {
+			decision, err = cps.Explain(ctx, &api.ExplainRequest{CsId: serviceID, Ingress: ingress})
+			return err
+		})
 		ranked := 0
 		for _, c := range decision.GetCandidates() {
 			if c.GetRank() > 0 {
@@ -59,7 +57,7 @@ func (s *stage) waitUntilEligible() error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("instances A and B were not both eligible within %s: %v\n%s", patience, err, answer)
+			return fmt.Errorf("instances A and B were not both eligible within %s: %v, %v", patience, err, decision)
 		}
 		select {
 		case <-s.ctx.Done():
@@ -73,19 +71,18 @@ func (s *stage) waitUntilEligible() error {
 func (s *stage) binding() (*api.BindingRow, error) {
 	deadline := time.Now().Add(patience)
 	for {
-		answer, err := s.margay("get", "bindings", "--service", serviceID, "-o", "json")
-		if err != nil {
-			return nil, err
-		}
-		var rows api.ListBindingsResponse
-		if err := protojson.Unmarshal([]byte(answer), &rows); err != nil {
+		var rows *api.ListBindingsResponse
+		if err := s.domain.AskCPS(s.ctx, func(ctx context.Context, cps api.OperatorServiceClient) (err error) {
+			rows, err = cps.ListBindings(ctx, &api.ListBindingsRequest{CsId: serviceID})
+			return err
+		}); err != nil {
 			return nil, err
 		}
 		if len(rows.GetBindings()) == 1 && rows.GetBindings()[0].GetState() == api.FlowState_FLOW_STATE_ACTIVE {
 			return rows.GetBindings()[0], nil
 		}
 		if time.Now().After(deadline) {
-			return nil, fmt.Errorf("want one ACTIVE binding of %s, have %s", serviceID, answer)
+			return nil, fmt.Errorf("want one ACTIVE binding of %s, have %v", serviceID, rows)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -99,12 +96,11 @@ type calls struct {
 }
 
 func (s *stage) counters() (calls, error) {
-	answer, err := s.margay("get", "counters", "--forwarder", ingress, "-o", "json")
-	if err != nil {
-		return calls{}, err
-	}
-	var counters api.GetCountersResponse
-	if err := protojson.Unmarshal([]byte(answer), &counters); err != nil {
+	var counters *api.GetCountersResponse
+	if err := s.domain.AskForwarder(s.ctx, ingress, func(ctx context.Context, forwarder api.ForwarderServiceClient) (err error) {
+		counters, err = forwarder.GetCounters(ctx, &api.GetCountersRequest{})
+		return err
+	}); err != nil {
 		return calls{}, err
 	}
 	paths, err := s.lab.Metric(s.ctx, cpsName, "margay_cps_path_requests_total")
@@ -141,7 +137,7 @@ func (s *stage) converse() (*conversation, error) {
 	defer cancel()
 	var connection net.Conn
 	err = node.Do(func() (err error) {
-		dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(client)}
+		dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(clientEnd)}
 		connection, err = dialer.DialContext(ctx, "tcp", service.String())
 		return err
 	})

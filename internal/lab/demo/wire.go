@@ -48,7 +48,7 @@ func (w *wire) close() {
 func (w *wire) settle(c *conversation) error {
 	deadline := time.Now().Add(patience)
 	for {
-		_, delivered := find(w.client.Packets(), cats.Tuple{Protocol: cats.TCP, Source: service, Target: client}, false)
+		_, delivered := find(w.client.Packets(), cats.Tuple{Protocol: cats.TCP, Source: service, Target: clientEnd}, false)
 		if delivered && len(w.core(toClient)) > 0 && len(w.core(toInstance)) > 0 {
 			return nil
 		}
@@ -60,7 +60,7 @@ func (w *wire) settle(c *conversation) error {
 }
 
 var (
-	toInstance = cats.Tuple{Protocol: cats.TCP, Source: client, Target: instanceB}
+	toInstance = cats.Tuple{Protocol: cats.TCP, Source: clientEnd, Target: instanceB}
 	toClient   = toInstance.Reverse()
 )
 

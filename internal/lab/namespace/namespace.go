@@ -28,7 +28,7 @@ func New(name string) (*Namespace, error) {
 	if name == "" || strings.ContainsAny(name, "/ ") || name == "." || name == ".." {
 		return nil, fmt.Errorf("network namespace name %q: need a file name without spaces", name)
 	}
-	if err := os.MkdirAll(Dir, 0o755); err != nil {
+	if err := prepareDir(); err != nil {
 		return nil, fmt.Errorf("network namespace %s: %w", name, err)
 	}
 	path := filepath.Join(Dir, name)
@@ -99,7 +99,13 @@ func Remove(name string) error {
 		}
 		return fmt.Errorf("network namespace %s: unmount: %w", name, err)
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	err := os.Remove(path)
+	if errors.Is(err, unix.EBUSY) {
+		if err = unmountHidden(name); err == nil {
+			err = os.Remove(path)
+		}
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("network namespace %s: %w", name, err)
 	}
 	return nil

@@ -19,69 +19,43 @@ import (
 	pb "github.com/margay-net/margay/api/margayv1alpha1"
 	"github.com/margay-net/margay/cats"
 	"github.com/margay-net/margay/internal/config"
+	"github.com/margay-net/margay/internal/testenv"
 	"github.com/margay-net/margay/internal/trust"
 	"github.com/margay-net/margay/internal/trust/endpoint"
-	"github.com/margay-net/margay/internal/trust/pki"
+	"github.com/margay-net/margay/internal/trust/trusttest"
 	"github.com/margay-net/margay/internal/wire/sealed"
 	"github.com/margay-net/margay/internal/wire/v1alpha1"
+	"github.com/margay-net/margay/internal/wire/wiretest"
 )
-
-// patience is how long a test waits for what has to happen.
-const patience = 60 * time.Second
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // domain is a lab authority with one C-PS that listens.
 type domain struct {
-	t       *testing.T
-	dir     string
+	t *testing.T
+	trusttest.Authority
 	address endpoint.Address
 	cps     *recorder
 	server  *Server
 }
 
-func newDomain(t *testing.T) *domain {
+func newDomain(t *testing.T) *domain { return newDomainWith(t, 0) }
+
+// newDomainWith has a C-PS of a tolerance of its own.
+func newDomainWith(t *testing.T, tolerance time.Duration) *domain {
 	t.Helper()
-	d := &domain{t: t, dir: t.TempDir()}
-	if _, err := pki.Init(d.dir, "example.margay"); err != nil {
-		t.Fatal(err)
-	}
-	d.cps = &recorder{events: make(chan any, 1000)}
-	d.server = NewServer(ServerOptions{Handler: d.cps})
+	d := &domain{t: t, Authority: trusttest.New(t), cps: &recorder{events: make(chan any, 1000)}}
+	d.server = NewServer(ServerOptions{Handler: d.cps, Tolerance: tolerance})
 	roster := trust.Roster{trust.CSMA: {"csma-1", "both"}, trust.CNMA: {"cnma-1", "both"}}
-	server := trust.NewServer(d.credentials(trust.CPS, "cps-1", pki.Options{}), trust.NewGuard(roster, Methods(), d.cps, d.cps))
+	server := trust.NewServer(d.Credentials(trust.CPS, "cps-1"), trust.NewGuard(roster, Methods(), d.cps, d.cps))
 	d.server.Register(server)
 	listener, err := trust.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	d.address = endpoint.Address(listener.Addr().String())
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		if err := server.Serve(listener); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(func() {
-		server.Stop()
-		serving.Wait()
-		d.server.Wait()
-	})
+	trusttest.Serve(t, server, listener, d.server.Wait)
 	return d
-}
-
-func (d *domain) credentials(role trust.Role, name string, o pki.Options) *trust.Credentials {
-	d.t.Helper()
-	o.Out = d.t.TempDir()
-	files, err := pki.Issue(d.dir, role, name, o)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	c, err := trust.Load(config.TLS{Certificate: config.Path(files.Certificate), Key: config.Path(files.Key), Authority: config.Path(files.Authority), Domain: "example.margay"})
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	return c
 }
 
 // recorder is a C-PS that applies everything and notes it.
@@ -138,22 +112,12 @@ func (r *recorder) Record(event, subject, object string, reason cats.Reason, det
 	r.refusal = append(r.refusal, strings.Join([]string{event, subject, object, reason.String(), detail}, " "))
 }
 
-func (r *recorder) Inc(cats.Reason) {}
-
-// want waits for the next event and checks its type.
-func want[E any](t *testing.T, events <-chan any) E {
-	t.Helper()
-	select {
-	case e := <-events:
-		if typed, ok := e.(E); ok {
-			return typed
-		}
-		t.Fatalf("%T %+v instead of %T", e, e, *new(E))
-	case <-time.After(patience):
-		t.Fatalf("no %T", *new(E))
-	}
-	panic("unreachable")
+func (r *recorder) RecordFrom(_, event, subject, object string, reason cats.Reason, detail string) bool {
+	r.Record(event, subject, object, reason, detail)
+	return true
 }
+
+func (r *recorder) Inc(cats.Reason) {}
 
 // source is a handler of a client that notes what it is told.
 type source struct{ events chan any }
@@ -195,7 +159,7 @@ func TestClientAndServer(t *testing.T) {
 	t.Run("metrics up, feedback down, both ways of ending", func(t *testing.T) {
 		d := newDomain(t)
 		d.cps.hello = cats.Feedback{Epoch: 6, Sequence: 40}
-		options, source := d.options(d.credentials(trust.CSMA, "csma-1", pki.Options{}))
+		options, source := d.options(d.Credentials(trust.CSMA, "csma-1"))
 		c, err := NewMetricClient(options)
 		if err != nil {
 			t.Fatal(err)
@@ -204,11 +168,11 @@ func TestClientAndServer(t *testing.T) {
 			t.Error("an update was taken without a session")
 		}
 		start(t, c)
-		want[up](t, source.events)
-		if f := want[cats.Feedback](t, source.events); f.Kind != cats.FeedbackHello || f.Epoch != 6 || f.Sequence != 40 {
+		testenv.Want[up](t, source.events)
+		if f := testenv.Want[cats.Feedback](t, source.events); f.Kind != cats.FeedbackHello || f.Epoch != 6 || f.Sequence != 40 {
 			t.Errorf("greeting %+v", f)
 		}
-		session := want[opened](t, d.cps.events).session
+		session := testenv.Want[opened](t, d.cps.events).session
 		if p := session.Peer(); p.Role != trust.CSMA || p.Name != "csma-1" {
 			t.Errorf("peer %v", p)
 		}
@@ -217,38 +181,62 @@ func TestClientAndServer(t *testing.T) {
 		if !c.Send(sent) {
 			t.Fatal("not taken")
 		}
-		got := want[cats.MetricUpdate](t, d.cps.events)
-		if off := time.Since(got.Timestamp); off < -time.Second || off > patience {
+		got := testenv.Want[cats.MetricUpdate](t, d.cps.events)
+		// SM-8.3-1: the timestamp is always there.
+		if off := time.Since(got.Timestamp); off < -time.Second || off > testenv.Patience {
 			t.Errorf("timestamp off by %v", off)
 		}
 		sent.Timestamp = got.Timestamp
 		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", sent) {
 			t.Errorf("got  %+v\nsent %+v", got, sent)
 		}
-		if f := want[cats.Feedback](t, source.events); f.Kind != cats.FeedbackApplied || f.Epoch != 7 || f.Sequence != 1 {
+		if f := testenv.Want[cats.Feedback](t, source.events); f.Kind != cats.FeedbackApplied || f.Epoch != 7 || f.Sequence != 1 {
 			t.Errorf("feedback %+v", f)
 		}
 		session.Close(errors.New("enough for now"))
-		want[closed](t, d.cps.events)
-		if e := want[down](t, source.events); e.err == nil || !strings.Contains(e.err.Error(), "enough for now") {
+		testenv.Want[closed](t, d.cps.events)
+		if e := testenv.Want[down](t, source.events); e.err == nil || !strings.Contains(e.err.Error(), "enough for now") {
 			t.Errorf("the client is told %v", e.err)
 		}
-		want[up](t, source.events) // it tries again by itself
-		want[cats.Feedback](t, source.events)
-		if again := want[opened](t, d.cps.events).session; again.ID() <= session.ID() {
+		testenv.Want[up](t, source.events) // it tries again by itself
+		testenv.Want[cats.Feedback](t, source.events)
+		if again := testenv.Want[opened](t, d.cps.events).session; again.ID() <= session.ID() {
 			t.Errorf("session %d after %d", again.ID(), session.ID())
+		}
+	})
+	t.Run("the largest update that is legal", func(t *testing.T) {
+		d := newDomain(t)
+		options, source := d.options(d.Credentials(trust.CSMA, "csma-1"))
+		c, err := NewMetricClient(options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start(t, c)
+		testenv.Want[up](t, source.events)
+		testenv.Want[cats.Feedback](t, source.events)
+		testenv.Want[opened](t, d.cps.events)
+		sent := wiretest.MetricUpdate("csma-1")
+		if !c.Send(sent) {
+			t.Fatal("not taken")
+		}
+		got := testenv.Want[cats.MetricUpdate](t, d.cps.events)
+		if last := len(sent.Records) - 1; len(got.Records) != len(sent.Records) || fmt.Sprintf("%+v", got.Records[last]) != fmt.Sprintf("%+v", sent.Records[last]) {
+			t.Errorf("%d records, the last is not what was sent", len(got.Records))
+		}
+		if f := testenv.Want[cats.Feedback](t, source.events); f.Kind != cats.FeedbackApplied {
+			t.Errorf("feedback %+v", f)
 		}
 	})
 	t.Run("network up", func(t *testing.T) {
 		d := newDomain(t)
-		options, source := d.options(d.credentials(trust.CNMA, "cnma-1", pki.Options{}))
+		options, source := d.options(d.Credentials(trust.CNMA, "cnma-1"))
 		c, err := NewNetworkClient(options)
 		if err != nil {
 			t.Fatal(err)
 		}
 		start(t, c)
-		want[up](t, source.events)
-		want[opened](t, d.cps.events)
+		testenv.Want[up](t, source.events)
+		testenv.Want[opened](t, d.cps.events)
 		sent := cats.NetworkUpdate{
 			UpdateHeader: cats.UpdateHeader{Source: "cnma-1", Epoch: 7, Sequence: 1, Kind: cats.UpdateFull, TTL: 30 * time.Second},
 			Nodes:        []cats.Node{{Name: "IF-1"}, {Name: "R1"}}, Links: []cats.Link{{From: "IF-1", To: "R1", DelayUS: 500}},
@@ -256,28 +244,28 @@ func TestClientAndServer(t *testing.T) {
 		if !c.Send(sent) {
 			t.Fatal("not taken")
 		}
-		if got := want[cats.NetworkUpdate](t, d.cps.events); len(got.Nodes) != 2 || got.Links[0].DelayUS != 500 {
+		if got := testenv.Want[cats.NetworkUpdate](t, d.cps.events); len(got.Nodes) != 2 || got.Links[0].DelayUS != 500 {
 			t.Errorf("got %+v", got)
 		}
 	})
 	t.Run("a later session of the same source takes the place of the first", func(t *testing.T) {
 		d := newDomain(t)
-		credentials := d.credentials(trust.CSMA, "csma-1", pki.Options{})
+		credentials := d.Credentials(trust.CSMA, "csma-1")
 		one, source := d.options(credentials)
 		c, err := NewMetricClient(one)
 		if err != nil {
 			t.Fatal(err)
 		}
 		stop := start(t, c)
-		want[up](t, source.events)
-		want[cats.Feedback](t, source.events)
-		first := want[opened](t, d.cps.events).session
+		testenv.Want[up](t, source.events)
+		testenv.Want[cats.Feedback](t, source.events)
+		first := testenv.Want[opened](t, d.cps.events).session
 		call := d.call(credentials)
-		if gone := want[closed](t, d.cps.events).session; gone != first { // before the next is opened
+		if gone := testenv.Want[closed](t, d.cps.events).session; gone != first { // before the next is opened
 			t.Error("another session than the first was closed")
 		}
-		want[opened](t, d.cps.events)
-		want[down](t, source.events)
+		testenv.Want[opened](t, d.cps.events)
+		testenv.Want[down](t, source.events)
 		stop()
 		if _, err := call.Recv(); err != nil { // its greeting
 			t.Error(err)
@@ -285,8 +273,8 @@ func TestClientAndServer(t *testing.T) {
 	})
 	t.Run("one name in two roles is two sources", func(t *testing.T) {
 		d := newDomain(t)
-		metric, metricSource := d.options(d.credentials(trust.CSMA, "both", pki.Options{}))
-		network, networkSource := d.options(d.credentials(trust.CNMA, "both", pki.Options{}))
+		metric, metricSource := d.options(d.Credentials(trust.CSMA, "both"))
+		network, networkSource := d.options(d.Credentials(trust.CNMA, "both"))
 		m, err := NewMetricClient(metric)
 		if err != nil {
 			t.Fatal(err)
@@ -296,28 +284,28 @@ func TestClientAndServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		start(t, m)
-		want[opened](t, d.cps.events)
+		testenv.Want[opened](t, d.cps.events)
 		start(t, n)
-		want[opened](t, d.cps.events)
-		want[up](t, metricSource.events)
-		want[up](t, networkSource.events)
+		testenv.Want[opened](t, d.cps.events)
+		testenv.Want[up](t, metricSource.events)
+		testenv.Want[up](t, networkSource.events)
 		u := metricUpdate(5)
 		u.Source = "both"
 		m.Send(u)
-		want[cats.MetricUpdate](t, d.cps.events)
+		testenv.Want[cats.MetricUpdate](t, d.cps.events)
 		n.Send(cats.NetworkUpdate{UpdateHeader: cats.UpdateHeader{Source: "both", Epoch: 7, Sequence: 5, Kind: cats.UpdateFull, TTL: time.Minute}})
-		want[cats.NetworkUpdate](t, d.cps.events)
+		testenv.Want[cats.NetworkUpdate](t, d.cps.events)
 	})
 	t.Run("a slow C-PS ends the session, not the source", func(t *testing.T) {
 		d := newDomain(t)
-		options, source := d.options(d.credentials(trust.CSMA, "csma-1", pki.Options{}))
+		options, source := d.options(d.Credentials(trust.CSMA, "csma-1"))
 		c, err := NewMetricClient(options)
 		if err != nil {
 			t.Fatal(err)
 		}
 		start(t, c)
-		want[up](t, source.events)
-		want[opened](t, d.cps.events)
+		testenv.Want[up](t, source.events)
+		testenv.Want[opened](t, d.cps.events)
 		d.cps.mutex.Lock()
 		d.cps.gate = make(chan struct{})
 		d.cps.mutex.Unlock()
@@ -348,7 +336,7 @@ func (d *domain) call(c *trust.Credentials) pb.MetricService_ReportMetricsClient
 		d.t.Fatal(err)
 	}
 	d.t.Cleanup(func() { conn.Close() })
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience)
 	d.t.Cleanup(cancel)
 	call, err := pb.NewMetricServiceClient(conn).ReportMetrics(ctx)
 	if err != nil {
@@ -369,32 +357,35 @@ func TestRefusals(t *testing.T) {
 		want   cats.Reason
 		ends   bool // the session too
 	}{
-		{"no seal", func(a *attempt, _ *domain) { a.spoil = func(m *pb.MetricUpdate) { m.Auth = nil } }, cats.ReasonBadSignature, true},
-		{"another's key", func(a *attempt, d *domain) { a.key = d.credentials(trust.CSMA, "both", pki.Options{}) }, cats.ReasonBadSignature, true},
+		{"SM-8.3-1 no seal", func(a *attempt, _ *domain) { a.spoil = func(m *pb.MetricUpdate) { m.Auth = nil } }, cats.ReasonBadSignature, true},
+		{"SM-8.3-1 another's key", func(a *attempt, d *domain) { a.key = d.Credentials(trust.CSMA, "both") }, cats.ReasonBadSignature, true},
+		{"SM-8.3-1 no timestamp", func(a *attempt, _ *domain) { a.spoil = func(m *pb.MetricUpdate) { m.Header.TimestampMs = 0 } }, cats.ReasonMalformed, true},
+		{"SM-8.3-1 no nonce", func(a *attempt, _ *domain) { a.spoil = func(m *pb.MetricUpdate) { m.Header.Seq = 0 } }, cats.ReasonMalformed, true},
+		{"SM-8.3-1 a timestamp that was not sealed", func(a *attempt, _ *domain) { a.spoil = func(m *pb.MetricUpdate) { m.Header.TimestampMs++ } }, cats.ReasonBadSignature, true},
 		{"a slot more than was sealed", func(a *attempt, _ *domain) { a.spoil = func(m *pb.MetricUpdate) { m.Records[0].Metrics.Gas++ } }, cats.ReasonBadSignature, true},
 		{"a row less than was sealed", func(a *attempt, _ *domain) { a.spoil = func(m *pb.MetricUpdate) { m.Records = nil } }, cats.ReasonBadSignature, true},
 		{"another's name", func(a *attempt, _ *domain) { a.update.Source = "both" }, cats.ReasonUnauthorized, true},
 		{"out of range", func(a *attempt, _ *domain) { a.update.Records[0].Metrics.Reputation = cats.Some[uint8](11) }, cats.ReasonRange, true},
 		{"malformed", func(a *attempt, _ *domain) { a.spoil = func(m *pb.MetricUpdate) { m.Records[0].CsId = "S 1" } }, cats.ReasonMalformed, true},
-		{"31 s old", func(a *attempt, _ *domain) { a.update.Timestamp = time.Now().Add(-31 * time.Second) }, cats.ReasonReplay, false},
-		{"31 s ahead", func(a *attempt, _ *domain) { a.update.Timestamp = time.Now().Add(61 * time.Second) }, cats.ReasonReplay, false},
-		{"SM-8.3-2 a sequence seen before", func(a *attempt, _ *domain) { a.update.Sequence = 10 }, cats.ReasonReplay, false},
+		{"SM-8.3-1 31 s old", func(a *attempt, _ *domain) { a.update.Timestamp = time.Now().Add(-31 * time.Second) }, cats.ReasonReplay, false},
+		{"SM-8.3-1 61 s ahead", func(a *attempt, _ *domain) { a.update.Timestamp = time.Now().Add(61 * time.Second) }, cats.ReasonReplay, false},
+		{"SM-8.3-1 SM-8.3-2 a sequence seen before", func(a *attempt, _ *domain) { a.update.Sequence = 10 }, cats.ReasonReplay, false},
 		{"SM-8.3-2 a sequence below", func(a *attempt, _ *domain) { a.update.Sequence = 9 }, cats.ReasonSequence, false},
 		{"SM-8.3-2 an epoch below", func(a *attempt, _ *domain) { a.update.Epoch, a.update.Sequence = 6, 99 }, cats.ReasonSequence, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			d := newDomain(t)
 			d.server.Restore(trust.CSMA, "csma-1", 7, 10)
-			own := d.credentials(trust.CSMA, "csma-1", pki.Options{})
+			own := d.Credentials(trust.CSMA, "csma-1")
 			call := d.call(own)
-			want[opened](t, d.cps.events)
+			testenv.Want[opened](t, d.cps.events)
 			if _, err := call.Recv(); err != nil {
 				t.Fatal(err)
 			}
 			a := attempt{update: metricUpdate(11), key: own, spoil: func(*pb.MetricUpdate) {}}
 			test.change(&a, d)
 			send(t, call, a.update, a.key, a.spoil)
-			if r := want[refused](t, d.cps.events); r.reason != test.want {
+			if r := testenv.Want[refused](t, d.cps.events); r.reason != test.want {
 				t.Errorf("refused for %v (%s), want %v", r.reason, r.detail, test.want)
 			}
 			m, err := call.Recv()
@@ -408,39 +399,43 @@ func TestRefusals(t *testing.T) {
 				t.Fatalf("feedback %v, %v", m, err)
 			}
 			send(t, call, metricUpdate(11), own, func(*pb.MetricUpdate) {})
-			if u := want[cats.MetricUpdate](t, d.cps.events); u.Sequence != 11 {
+			if u := testenv.Want[cats.MetricUpdate](t, d.cps.events); u.Sequence != 11 {
 				t.Errorf("then %+v", u)
 			}
 		})
 	}
 	t.Run("what was replayed in a new session", func(t *testing.T) {
 		d := newDomain(t)
-		own := d.credentials(trust.CSMA, "csma-1", pki.Options{})
+		own := d.Credentials(trust.CSMA, "csma-1")
 		u := metricUpdate(1)
 		for i := range 2 {
 			call := d.call(own)
 			if i > 0 {
-				want[closed](t, d.cps.events)
+				testenv.Want[closed](t, d.cps.events)
 			}
-			want[opened](t, d.cps.events)
+			testenv.Want[opened](t, d.cps.events)
 			send(t, call, u, own, func(*pb.MetricUpdate) {})
 			if i == 0 {
-				want[cats.MetricUpdate](t, d.cps.events)
-			} else if r := want[refused](t, d.cps.events); r.reason != cats.ReasonReplay {
+				testenv.Want[cats.MetricUpdate](t, d.cps.events)
+			} else if r := testenv.Want[refused](t, d.cps.events); r.reason != cats.ReasonReplay {
 				t.Errorf("refused for %v", r.reason)
 			}
 		}
 	})
-	t.Run("a tolerance of its own", func(t *testing.T) {
-		d := newDomain(t)
-		d.server.windows[trust.CSMA] = sealed.NewWindow(time.Hour)
-		own := d.credentials(trust.CSMA, "csma-1", pki.Options{})
+	t.Run("SM-8.3-1 a tolerance of its own", func(t *testing.T) {
+		d := newDomainWith(t, time.Hour)
+		own := d.Credentials(trust.CSMA, "csma-1")
 		call := d.call(own)
-		want[opened](t, d.cps.events)
+		testenv.Want[opened](t, d.cps.events)
 		u := metricUpdate(1)
 		u.Timestamp = time.Now().Add(-50 * time.Minute)
 		send(t, call, u, own, func(*pb.MetricUpdate) {})
-		want[cats.MetricUpdate](t, d.cps.events)
+		testenv.Want[cats.MetricUpdate](t, d.cps.events)
+		u.Sequence, u.Timestamp = 2, time.Now().Add(-61*time.Minute)
+		send(t, call, u, own, func(*pb.MetricUpdate) {})
+		if r := testenv.Want[refused](t, d.cps.events); r.reason != cats.ReasonReplay {
+			t.Errorf("refused for %v", r.reason)
+		}
 	})
 }
 
@@ -472,7 +467,7 @@ func TestTransportSecurity(t *testing.T) {
 		if _, err := conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")); err != nil {
 			t.Fatal(err)
 		}
-		if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(testenv.Patience)); err != nil {
 			t.Fatal(err)
 		}
 		answer, err := io.ReadAll(conn) // a TLS alert at most
@@ -483,14 +478,14 @@ func TestTransportSecurity(t *testing.T) {
 	t.Run("SM-6.1-4 without a certificate, below TLS 1.3, or of another authority", func(t *testing.T) {
 		d := newDomain(t)
 		other := newDomain(t)
-		stranger := other.credentials(trust.CSMA, "csma-1", pki.Options{})
+		stranger := other.Credentials(trust.CSMA, "csma-1")
 		for name, config := range map[string]*tls.Config{
 			"no certificate": {InsecureSkipVerify: true},
 			"TLS 1.2":        {InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12},
 		} {
 			conn, err := tls.Dial("tcp", string(d.address), config)
 			if err == nil { // TLS 1.3 tells the client of its refusal with the first read
-				if err = conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+				if err = conn.SetReadDeadline(time.Now().Add(testenv.Patience)); err != nil {
 					t.Fatal(err)
 				}
 				_, err = conn.Read(make([]byte, 1))
@@ -506,41 +501,41 @@ func TestTransportSecurity(t *testing.T) {
 			t.Fatal(err)
 		}
 		start(t, c)
-		if e := want[down](t, source.events); e.err == nil {
+		if e := testenv.Want[down](t, source.events); e.err == nil {
 			t.Error("no reason")
 		}
 	})
 	t.Run("SM-6.1-4 the source talks to the C-PS that it means, and to no other", func(t *testing.T) {
 		d := newDomain(t)
-		options, source := d.options(d.credentials(trust.CSMA, "csma-1", pki.Options{}))
+		options, source := d.options(d.Credentials(trust.CSMA, "csma-1"))
 		options.Peer.Name = "cps-2"
 		c, err := NewMetricClient(options)
 		if err != nil {
 			t.Fatal(err)
 		}
 		start(t, c)
-		if e := want[down](t, source.events); !strings.Contains(e.err.Error(), "cps-2") {
+		if e := testenv.Want[down](t, source.events); !strings.Contains(e.err.Error(), "cps-2") {
 			t.Errorf("%v", e.err)
 		}
 	})
 	t.Run("each role has its own call, and a name has to be on the roster", func(t *testing.T) {
 		d := newDomain(t)
-		options, source := d.options(d.credentials(trust.CSMA, "csma-1", pki.Options{}))
+		options, source := d.options(d.Credentials(trust.CSMA, "csma-1"))
 		wrongCall, err := NewNetworkClient(options)
 		if err != nil {
 			t.Fatal(err)
 		}
 		start(t, wrongCall)
-		if e := want[down](t, source.events); status.Code(e.err) != codes.PermissionDenied {
+		if e := testenv.Want[down](t, source.events); status.Code(e.err) != codes.PermissionDenied {
 			t.Errorf("a C-SMA as C-NMA: %v", e.err)
 		}
-		options, source = d.options(d.credentials(trust.CSMA, "csma-9", pki.Options{}))
+		options, source = d.options(d.Credentials(trust.CSMA, "csma-9"))
 		unknown, err := NewMetricClient(options)
 		if err != nil {
 			t.Fatal(err)
 		}
 		start(t, unknown)
-		want[down](t, source.events)
+		testenv.Want[down](t, source.events)
 		d.cps.mutex.Lock()
 		defer d.cps.mutex.Unlock()
 		if log := strings.Join(d.cps.refusal, "\n"); !strings.Contains(log, "csma/csma-1") || !strings.Contains(log, "csma/csma-9") {
@@ -549,7 +544,7 @@ func TestTransportSecurity(t *testing.T) {
 	})
 	t.Run("a key that cannot seal is found when the client is made", func(t *testing.T) {
 		d := newDomain(t)
-		options, _ := d.options(d.credentials(trust.CPS, "cps-1", pki.Options{}))
+		options, _ := d.options(d.Credentials(trust.CPS, "cps-1"))
 		if _, err := NewMetricClient(options); err == nil || !strings.Contains(err.Error(), "Ed25519") {
 			t.Errorf("%v", err)
 		}

@@ -1,6 +1,7 @@
 package grpc
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
@@ -138,15 +139,16 @@ func serve[Request, Response any](
 		Opened:  s.handler.Opened,
 		Take: func(from *Session, m *Request) error {
 			err := take(from, key, m)
-			var late *lateError
-			if errors.As(err, &late) {
-				from.Send(cats.Feedback{Kind: cats.FeedbackRefused, Epoch: late.epoch, Sequence: late.sequence, Reason: reasonOf(err), Detail: err.Error()})
-				s.handler.Refused(from, reasonOf(err), err.Error())
-				return nil // only this update is lost
+			if err == nil {
+				return nil
 			}
-			if err != nil {
-				s.handler.Refused(from, reasonOf(err), err.Error())
+			reason, text := cmp.Or(cats.ReasonOf(err), cats.ReasonMalformed), err.Error()
+			late, only := errors.AsType[*lateError](err)
+			if only { // this update is lost, and the session goes on
+				from.Send(cats.Feedback{Kind: cats.FeedbackRefused, Epoch: late.epoch, Sequence: late.sequence, Reason: reason, Detail: text})
+				err = nil
 			}
+			s.handler.Refused(from, reason, text)
 			return err
 		},
 		Closed: s.handler.Closed,
@@ -179,9 +181,3 @@ type lateError struct {
 
 // Unwrap gives the error of the window.
 func (e *lateError) Unwrap() error { return e.error }
-
-func reasonOf(err error) cats.Reason {
-	reason := cats.ReasonMalformed
-	errors.As(err, &reason)
-	return reason
-}

@@ -27,7 +27,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func open(t *testing.T, path string, logged io.Writer) *Log {
 	t.Helper()
-	l, err := Open(path, slog.New(slog.NewTextHandler(logged, nil)), prometheus.NewRegistry())
+	return openRotated(t, unrotated(path), logged)
+}
+
+// unrotated are options of a log that no test fills.
+func unrotated(path string) Options { return Options{File: path, MaxSize: 1 << 40, Keep: 1} }
+
+func openRotated(t *testing.T, options Options, logged io.Writer) *Log {
+	t.Helper()
+	l, err := Open(options, slog.New(slog.NewTextHandler(logged, nil)), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +81,7 @@ func TestRecords(t *testing.T) {
 	before := time.Now().UTC()
 	path := written(t, 3)
 	summary, err := Verify(path)
-	if err != nil || summary != (Summary{Records: 3}) {
+	if err != nil || summary != (Summary{Files: 1, Records: 3}) {
 		t.Fatalf("Verify = %+v, %v", summary, err)
 	}
 	info, err := os.Stat(path)
@@ -145,7 +153,7 @@ func TestTampering(t *testing.T) {
 			if what == "a cut line at the end" {
 				return // Open takes it for torn, and marks it: see below
 			}
-			if _, err := Open(path, slog.New(slog.DiscardHandler), prometheus.NewRegistry()); err == nil || !strings.Contains(err.Error(), "was tampered with") || !strings.Contains(err.Error(), c.want) {
+			if _, err := Open(unrotated(path), slog.New(slog.DiscardHandler), prometheus.NewRegistry()); err == nil || !strings.Contains(err.Error(), "was tampered with") || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("Open = %v", err)
 			}
 			if data, err := os.ReadFile(path); err != nil || string(data) != c.content {
@@ -178,9 +186,9 @@ func TestTornAtEveryOctet(t *testing.T) {
 		l.Record("after", "a", "b", cats.ReasonNone, "")
 		closed(t, l)
 		records := int64(bytes.Count(whole[:cut], []byte("\n"))) + 1
-		want := Summary{Records: records}
+		want := Summary{Files: 1, Records: records}
 		if torn {
-			want = Summary{Records: records + 1, Torn: 1}
+			want = Summary{Files: 1, Records: records + 1, Torn: 1}
 		} else if onlyNewlineMissing {
 			want.Records++
 		}
@@ -202,7 +210,7 @@ func TestTornAgainWhileTheMarkerIsWritten(t *testing.T) {
 	whole := strings.Join(lines(t, path), "\n") + "\n"
 	rewrite(t, path, whole+`{"time":"20`+"\n"+`{"time":"2026-`)
 	closed(t, open(t, path, io.Discard))
-	if summary, err := Verify(path); err != nil || summary != (Summary{Records: 3, Torn: 2}) {
+	if summary, err := Verify(path); err != nil || summary != (Summary{Files: 1, Records: 3, Torn: 2}) {
 		t.Fatalf("%+v, %v", summary, err)
 	}
 	// What was torn is part of the chain too.
@@ -242,7 +250,7 @@ func TestLargeLog(t *testing.T) {
 		t.Error("Verify took a changed first line")
 	}
 	rewrite(t, path, string(data[:len(data)/2])+strings.Repeat("x", 2*tailLength))
-	if _, err := Open(path, slog.New(slog.DiscardHandler), prometheus.NewRegistry()); err == nil {
+	if _, err := Open(unrotated(path), slog.New(slog.DiscardHandler), prometheus.NewRegistry()); err == nil {
 		t.Error("Open took a log whose end holds no record")
 	}
 }
@@ -294,7 +302,7 @@ func TestManyWriters(t *testing.T) {
 func TestOneProcessOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x")
 	l := open(t, path, io.Discard)
-	if _, err := Open(path, slog.New(slog.DiscardHandler), prometheus.NewRegistry()); err == nil || !strings.Contains(err.Error(), "another process writes it") {
+	if _, err := Open(unrotated(path), slog.New(slog.DiscardHandler), prometheus.NewRegistry()); err == nil || !strings.Contains(err.Error(), "another process writes it") {
 		t.Errorf("second Open = %v", err)
 	}
 	closed(t, l)
@@ -331,7 +339,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	summary, err := Verify(path)
-	if err != nil || summary != (Summary{Records: 20}) {
+	if err != nil || summary != (Summary{Files: 1, Records: 20}) {
 		t.Errorf("%+v, %v", summary, err)
 	}
 }

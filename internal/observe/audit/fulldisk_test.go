@@ -1,38 +1,18 @@
 package audit
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/margay-net/margay/cats"
+	"github.com/margay-net/margay/internal/testenv"
 )
-
-// lockedBuffer is a log's writer that another goroutine reads.
-type lockedBuffer struct {
-	mutex  sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	return b.buffer.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	return b.buffer.String()
-}
 
 func limitFiles(t *testing.T, octets uint64) {
 	t.Helper()
@@ -48,7 +28,7 @@ func limitFiles(t *testing.T, octets uint64) {
 
 func fullDisk(t *testing.T, path string) {
 	signal.Ignore(syscall.SIGXFSZ)
-	var logged lockedBuffer
+	var logged testenv.Buffer
 	l := open(t, path, &logged)
 	record := func(n int) {
 		for range n {
@@ -61,11 +41,7 @@ func fullDisk(t *testing.T, path string) {
 	}
 	limitFiles(t, 3000) // in the middle of the next record but one
 	record(10)
-	for deadline := time.Now().Add(time.Minute); testutil.ToFloat64(l.failed) < 2; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the file's limit was not felt")
-		}
-	}
+	testenv.Eventually(t, "the file's limit is felt", func() bool { return testutil.ToFloat64(l.failed) >= 2 })
 	if summary, err := Verify(path); err != nil || summary.Records != 10 {
 		t.Fatalf("while the disk is full: %+v, %v", summary, err)
 	}

@@ -33,10 +33,12 @@ type Log struct {
 	mutex  sync.RWMutex // guards closed; held by senders, so that Close does not close the queue under them
 	closed bool
 
+	bounds  *bounds // of RecordFrom
 	writer  *writer // the owner's, and after done Close's
 	lost    int     // the owner's, and after done Close's
 	written prometheus.Counter
 	failed  prometheus.Counter
+	left    prometheus.Counter
 }
 
 // entry is a record, or a request to say when everything before it is on disk.
@@ -45,27 +47,35 @@ type entry struct {
 	synced chan<- error
 }
 
-// Open opens or creates the log at path and checks the chain of its last records. A line that a crash cut short is
-// reported to log and marked in the file. Where the chain does not hold, or another process has the log open, Open
-// fails. Its metrics, margay_audit_*, are registered in registry.
-func Open(path string, log *slog.Logger, registry prometheus.Registerer) (*Log, error) {
-	writer, torn, err := openWriter(path)
+// Options are where a log is, and how much of it is kept.
+type Options struct {
+	File    string
+	MaxSize int64 // octets, at which the file is rotated away; what is written at once is not split
+	Keep    int   // files that were rotated away and are kept, at least 1
+}
+
+// Open opens or creates a log and checks the chain of its last records. A line that a crash cut short is reported to log
+// and marked in the file. Where the chain does not hold, or another process has the log open, Open fails. Its metrics,
+// margay_audit_*, are registered in registry.
+func Open(options Options, log *slog.Logger, registry prometheus.Registerer) (*Log, error) {
+	writer, torn, err := openWriter(options, log)
 	if err != nil {
-		return nil, fmt.Errorf("audit log %s: %w", path, err)
+		return nil, fmt.Errorf("audit log %s: %w", options.File, err)
 	}
 	l := &Log{
-		log: log, writer: writer,
+		log: log, writer: writer, bounds: newBounds(),
 		queue: make(chan entry, queueLength), abandon: make(chan struct{}), done: make(chan struct{}),
 		written: prometheus.NewCounter(prometheus.CounterOpts{Name: "margay_audit_records_total", Help: "Audit records on disk since start."}),
 		failed:  prometheus.NewCounter(prometheus.CounterOpts{Name: "margay_audit_write_failures_total", Help: "Failed attempts to write audit records; each is tried again."}),
 	}
+	l.left = prometheus.NewCounter(prometheus.CounterOpts{Name: "margay_audit_left_out_records_total", Help: "Audit records of what peers caused too often, told in summaries."})
 	depth := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "margay_audit_queue_depth", Help: "Audit records that wait for the disk."},
 		func() float64 { return float64(len(l.queue)) })
-	registry.MustRegister(l.written, l.failed, depth)
+	registry.MustRegister(l.written, l.failed, l.left, depth)
 	go l.own()
 	if torn > 0 {
-		log.Warn("the audit log's last line was cut short by a crash; marked it and went on", "file", path, "lines", torn)
-		l.Record(TornEvent, "audit", path, cats.ReasonNone, fmt.Sprintf("a crash cut short the last %d lines before this one", torn))
+		log.Warn("the audit log's last line was cut short by a crash; marked it and went on", "file", options.File, "lines", torn)
+		l.Record(TornEvent, "audit", options.File, cats.ReasonNone, fmt.Sprintf("a crash cut short the last %d lines before this one", torn))
 	}
 	return l, nil
 }
@@ -77,6 +87,18 @@ func (l *Log) Record(event, subject, object string, reason cats.Reason, detail s
 	if err := l.send(entry{record: record}); err != nil {
 		l.log.Error("audit record after the audit log was closed", "record", record)
 	}
+}
+
+// RecordFrom is Record for what a peer can cause as often as it likes; source tells peers apart by what they cannot
+// choose. Of one event and source, and of all together, only so many are recorded at a time; it tells whether this one
+// is. Those that are not are counted, and a later record says how many they were.
+func (l *Log) RecordFrom(source, event, subject, object string, reason cats.Reason, detail string) bool {
+	if !l.bounds.allow(time.Now(), cause{event, source}, reason) {
+		l.left.Inc()
+		return false
+	}
+	l.Record(event, subject, object, reason, detail)
+	return true
 }
 
 // Flush waits until every record queued before it is on disk.
@@ -119,24 +141,49 @@ func (l *Log) send(e entry) error {
 	return nil
 }
 
-// own writes batches until the queue is closed and empty.
+// own writes batches until the queue is closed and empty, and summaries at times and at last.
 func (l *Log) own() {
 	defer close(l.done)
+	summaries := time.NewTicker(summarizeEvery)
+	defer summaries.Stop()
 	batch := make([]entry, 0, mostBatch)
-	for first := range l.queue {
-		batch = append(batch[:0], first)
-		for more := true; more && len(batch) < mostBatch; {
-			select {
-			case e, open := <-l.queue:
-				if more = open; open {
-					batch = append(batch, e)
-				}
-			default:
-				more = false
+	for open := true; open; {
+		batch = batch[:0]
+		select {
+		case now := <-summaries.C:
+			batch = l.summarize(batch, now)
+		case e, more := <-l.queue:
+			if open = more; open {
+				batch = l.gather(append(batch, e))
+			} else {
+				batch = l.summarize(batch, time.Now())
 			}
 		}
 		l.commit(batch)
 	}
+}
+
+// gather takes what waits already, as much as fits a batch.
+func (l *Log) gather(batch []entry) []entry {
+	for len(batch) < mostBatch {
+		select {
+		case e, open := <-l.queue:
+			if !open {
+				return batch
+			}
+			batch = append(batch, e)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+func (l *Log) summarize(batch []entry, now time.Time) []entry {
+	for _, r := range l.bounds.summarize(now) {
+		batch = append(batch, entry{record: r})
+	}
+	return batch
 }
 
 // commit writes one batch, as often as it takes.

@@ -4,7 +4,10 @@
 // A log is a file of JSON lines with mode 0600. Each record carries the SHA-256 of what stands between the start of the
 // record before it and itself, which is that record's line and, after a crash, what the crash cut short. So a line
 // that is changed, removed or put in later is found by Verify; only lines cut off at the end cannot be, which is why
-// logs are shipped elsewhere too. Nothing is dropped: when the queue is full, or the disk is, callers wait.
+// logs are shipped elsewhere too. A file that has grown is rotated away, and the next one goes on with its chain.
+//
+// Nothing is dropped: when the queue is full, or the disk is, callers wait. What peers can cause at will is recorded at
+// a bounded rate, and the rest of it is counted and told in summaries.
 package audit
 
 import (
@@ -24,11 +27,14 @@ type Record struct {
 	Object   string    `json:"object"`           // what it was done to
 	Reason   string    `json:"reason"`           // a cats.Reason; "none" where nothing was refused
 	Detail   string    `json:"detail,omitempty"` // for a person
-	Previous string    `json:"previous"`         // SHA-256, hexadecimal; zeros on the first record of a file
+	Previous string    `json:"previous"`         // SHA-256, hexadecimal; zeros on the first record of all
 }
 
 // TornEvent marks that a crash cut short the line, or lines, before it.
 const TornEvent = "audit-torn"
+
+// RotatedEvent begins every file but the first; its object is the name of the file before, whose chain goes on.
+const RotatedEvent = "audit-rotated"
 
 const (
 	// mostField bounds each text of a record, in octets: a peer chooses some of them.

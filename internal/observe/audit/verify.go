@@ -14,23 +14,62 @@ import (
 
 // Summary is what Verify found in a log whose chain holds.
 type Summary struct {
-	Records int64 // whole ones, markers of torn lines included
-	Torn    int64 // lines that a crash cut short, each accounted for by a marker
-	Pending int64 // octets after the last newline: a line being written, or torn and not yet marked
+	Files   int    // the rotated ones that are still there, and the current one
+	Before  string // name of the file before the first of them, which is gone; empty: the log begins with the first
+	Records int64  // whole ones, markers included
+	Torn    int64  // lines that a crash cut short, each accounted for by a marker
+	Pending int64  // octets after the last newline: a line being written, or torn and not yet marked
 }
 
-// Verify reads the whole log at path and checks its chain. The error names the first line that does not fit.
+// Verify reads the whole log at path, the files that were rotated away first, and checks its chain. The error names the
+// file and the first line that does not fit. A rotated file can also be read by itself.
 func Verify(path string) (Summary, error) {
-	file, err := os.Open(path)
+	current, err := os.Open(path)
 	if err != nil {
 		return Summary{}, fmt.Errorf("audit log: %w", err)
 	}
-	c := newChain()
-	err = c.follow(file, true)
-	if err := errors.Join(err, file.Close()); err != nil {
+	defer current.Close()
+	older, err := rotated(path)
+	if err != nil {
 		return Summary{}, fmt.Errorf("audit log %s: %w", path, err)
 	}
+	if older, err = withoutLink(older, current); err != nil { // rotated away since it was opened
+		return Summary{}, fmt.Errorf("audit log %s: %w", path, err)
+	}
+	c := newChain()
+	for i, o := range older {
+		if i > 0 && o.serial != older[i-1].serial+1 {
+			return Summary{}, fmt.Errorf("audit log %s: %s is missing", path, rotatedName(path, older[i-1].serial+1))
+		}
+		if err := c.followOlder(o.path); err != nil {
+			return Summary{}, fmt.Errorf("audit log %s: %w", o.path, err)
+		}
+		if before := c.summary.Before; i == 0 && before != "" && !strings.HasSuffix(before, rotatedName("", o.serial-1)) {
+			return Summary{}, fmt.Errorf("audit log %s: it goes on from %s: it stands in the place of another file", o.path, before)
+		}
+	}
+	c.line = 0
+	if err := c.follow(current, true); err != nil {
+		return Summary{}, fmt.Errorf("audit log %s: %w", path, err)
+	}
+	c.summary.Files = len(older) + 1
 	return c.summary, nil
+}
+
+// followOlder checks a whole file that was rotated away.
+func (c *chain) followOlder(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	c.line = 0
+	if err := errors.Join(c.follow(file, true), file.Close()); err != nil {
+		return err
+	}
+	if c.summary.Pending > 0 {
+		return errors.New("its last line is not whole, though it was rotated away")
+	}
+	return nil
 }
 
 // chain follows the lines of a log, whether they are read or written.
@@ -90,7 +129,13 @@ func (c *chain) next(line []byte) error {
 		return c.why
 	}
 	if c.known && record.Previous != c.previous() {
-		return fmt.Errorf("line %d does not follow what stands before it: something there was changed, removed or put in", c.line)
+		switch {
+		case record.Event != RotatedEvent:
+			return fmt.Errorf("line %d does not follow what stands before it: something there was changed, removed or put in", c.line)
+		case c.started:
+			return fmt.Errorf("line %d does not follow: it goes on from %s, which was changed, or is not there", c.line, record.Object)
+		}
+		c.summary.Before = record.Object // all that was before has been rotated out
 	}
 	c.accept(line)
 	return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -12,23 +13,29 @@ import (
 // tailLength is how much of an existing log Open reads: many records, and no more time on a large log than a small one.
 const tailLength = 1 << 20
 
-// writer is the file and where its chain stands.
+// writer is the current file and where its chain stands.
 type writer struct {
-	file  *os.File
-	size  int64 // up to which the file is whole and on disk
-	chain *chain
+	options Options
+	log     *slog.Logger
+	file    *os.File
+	size    int64 // up to which the file is whole and on disk
+	chain   *chain
+	serial  uint64 // of the newest older file; 0: there is none
 }
 
 // openWriter gives also the number of torn lines at the end; if there are any, the next record must be their marker.
-func openWriter(path string) (w *writer, torn int64, err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+func openWriter(options Options, log *slog.Logger) (w *writer, torn int64, err error) {
+	if options.MaxSize < 1 || options.Keep < 1 {
+		return nil, 0, fmt.Errorf("%d files of %d octets: need one or more of each", options.Keep, options.MaxSize)
+	}
+	if err := os.MkdirAll(filepath.Dir(options.File), 0o700); err != nil {
 		return nil, 0, err
 	}
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	file, err := os.OpenFile(options.File, os.O_RDWR|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, 0, err
 	}
-	w = &writer{file: file}
+	w = &writer{options: options, log: log, file: file}
 	torn, err = w.take()
 	if err != nil {
 		return nil, 0, errors.Join(err, file.Close())
@@ -38,29 +45,76 @@ func openWriter(path string) (w *writer, torn int64, err error) {
 
 // take makes the file this process's alone, and readable by its owner alone, and finds where its chain stands.
 func (w *writer) take() (torn int64, err error) {
-	if err := syscall.Flock(int(w.file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return 0, fmt.Errorf("another process writes it: %w", err)
+	if err := w.lock(); err != nil {
+		return 0, err
 	}
 	if err := w.file.Chmod(0o600); err != nil {
 		return 0, err
 	}
-	if err := syncDirectory(filepath.Dir(w.file.Name())); err != nil {
+	if err := syncDirectory(filepath.Dir(w.options.File)); err != nil {
 		return 0, err
 	}
 	if w.size, err = w.file.Seek(0, io.SeekEnd); err != nil {
 		return 0, err
 	}
-	if w.chain, err = w.tail(); err != nil {
-		return 0, fmt.Errorf("its end was tampered with: %w; move it away to keep it, a new one is then begun", err)
+	before, err := w.resume()
+	if err != nil {
+		return 0, err
+	}
+	if w.size == 0 && len(before) > 0 {
+		return 0, fmt.Errorf("it is missing or empty, while %s and others that go before it are there: put it back, or move those away too", before[len(before)-1].path)
+	}
+	if w.chain, err = w.tail(before); err != nil {
+		return 0, fmt.Errorf("its end was tampered with: %w; move it away to keep it, together with all %s.*; a new one is then begun", err, filepath.Base(w.options.File))
 	}
 	return w.finish()
 }
 
-// tail follows the last records of the file.
-func (w *writer) tail() (*chain, error) {
-	c := newChain()
-	from := max(0, w.size-tailLength)
-	section := io.NewSectionReader(w.file, from, w.size-from)
+// lock makes the file this process's alone.
+func (w *writer) lock() error {
+	if err := syscall.Flock(int(w.file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return fmt.Errorf("another process writes it: %w", err)
+	}
+	named, err := os.Stat(w.options.File)
+	if err != nil {
+		return err
+	}
+	if mine, err := w.file.Stat(); err != nil || !os.SameFile(mine, named) {
+		return errors.Join(errors.New("another process has just rotated it"), err)
+	}
+	return nil
+}
+
+// tail follows the last records of the log.
+func (w *writer) tail(before []older) (*chain, error) {
+	if w.size > tailLength || len(before) == 0 {
+		return tail(newChain(), w.file, w.size)
+	}
+	newest := before[len(before)-1].path
+	file, err := os.Open(newest)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	c, err := tail(newChain(), file, info.Size())
+	if err == nil && (c.why != nil || c.summary.Pending > 0) {
+		err = errors.Join(errors.New("its last line is not whole, though it was rotated away"), c.why)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", newest, err)
+	}
+	c.line, c.summary = 0, Summary{}
+	return tail(c, w.file, w.size)
+}
+
+// tail follows the last records of one file, before which c stands.
+func tail(c *chain, file *os.File, size int64) (*chain, error) {
+	from := max(0, size-tailLength)
+	section := io.NewSectionReader(file, from, size-from)
 	if from == 0 {
 		return c, c.follow(section, false)
 	}
@@ -114,21 +168,33 @@ func (w *writer) finish() (torn int64, err error) {
 	return w.chain.torn, nil
 }
 
-// append writes the records and waits for the disk. On an error the file is as it was before.
+// append writes the records and waits for the disk. On an error none of them is in the log. Torn lines stay in one file
+// with their marker.
 func (w *writer) append(records []Record) error {
-	var text []byte
-	next := w.chain.fork()
-	for _, record := range records {
-		line := record.encode(next.previous())
-		next.line++
-		next.accept(line)
-		text = append(append(text, line...), '\n')
+	text, next := w.encode(records)
+	if w.size > 0 && w.size+int64(len(text)) > w.options.MaxSize && w.chain.torn == 0 {
+		if err := w.rotate(); err != nil {
+			return fmt.Errorf("rotate the audit log: %w", err)
+		}
+		text, next = w.encode(records)
 	}
 	if err := w.write(text); err != nil {
 		return err
 	}
 	w.chain = next
 	return nil
+}
+
+// encode gives the lines of records that come next, and the chain after them.
+func (w *writer) encode(records []Record) (text []byte, next *chain) {
+	next = w.chain.fork()
+	for _, record := range records {
+		line := record.encode(next.previous())
+		next.line++
+		next.accept(line)
+		text = append(append(text, line...), '\n')
+	}
+	return text, next
 }
 
 func (w *writer) write(text []byte) error {

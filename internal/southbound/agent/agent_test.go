@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,25 +14,25 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	pb "github.com/margay-net/margay/api/margayv1alpha1"
 	"github.com/margay-net/margay/cats"
 	"github.com/margay-net/margay/internal/config"
+	"github.com/margay-net/margay/internal/testenv"
 	"github.com/margay-net/margay/internal/trust"
 	"github.com/margay-net/margay/internal/trust/endpoint"
-	"github.com/margay-net/margay/internal/trust/pki"
+	"github.com/margay-net/margay/internal/trust/trusttest"
 	"github.com/margay-net/margay/internal/wire/v1alpha1"
+	"github.com/margay-net/margay/internal/wire/wiretest"
 )
-
-// patience is how long a test waits for what has to happen.
-const patience = 60 * time.Second
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // domain is a lab authority with one C-PS.
 type domain struct {
-	t       *testing.T
-	dir     string
+	t *testing.T
+	trusttest.Authority
 	address endpoint.Address
 	cps     *recorder
 	server  *Server
@@ -40,10 +41,7 @@ type domain struct {
 
 func newDomain(t *testing.T) *domain {
 	t.Helper()
-	d := &domain{t: t, dir: t.TempDir(), cps: &recorder{events: make(chan any, 10_000)}}
-	if _, err := pki.Init(d.dir, "example.margay"); err != nil {
-		t.Fatal(err)
-	}
+	d := &domain{t: t, Authority: trusttest.New(t), cps: &recorder{events: make(chan any, 10_000)}}
 	d.serve("127.0.0.1:0")
 	return d
 }
@@ -51,8 +49,8 @@ func newDomain(t *testing.T) *domain {
 // serve starts the C-PS; stop ends it.
 func (d *domain) serve(address endpoint.Address) {
 	d.t.Helper()
-	guard := trust.NewGuard(trust.Roster{trust.Forwarder: {"IF-1", "EF-1"}}, Methods(), d.cps, d.cps)
-	server := trust.NewServer(d.credentials(trust.CPS, "cps-1"), guard)
+	guard := trust.NewGuard(trust.Roster{trust.Forwarder: {"IF-1", "EF-1"}}, Methods(), trusttest.Ignore{}, trusttest.Ignore{})
+	server := trust.NewServer(d.Credentials(trust.CPS, "cps-1"), guard)
 	d.server = NewServer(d.cps)
 	d.server.Register(server)
 	listener, err := trust.Listen(address)
@@ -60,32 +58,7 @@ func (d *domain) serve(address endpoint.Address) {
 		d.t.Fatal(err)
 	}
 	d.address = endpoint.Address(listener.Addr().String())
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		if err := server.Serve(listener); err != nil {
-			d.t.Error(err)
-		}
-	})
-	agents := d.server
-	d.stop = sync.OnceFunc(func() {
-		server.Stop()
-		serving.Wait()
-		agents.Wait()
-	})
-	d.t.Cleanup(d.stop)
-}
-
-func (d *domain) credentials(role trust.Role, name string) *trust.Credentials {
-	d.t.Helper()
-	files, err := pki.Issue(d.dir, role, name, pki.Options{Out: d.t.TempDir()})
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	c, err := trust.Load(config.TLS{Certificate: config.Path(files.Certificate), Key: config.Path(files.Key), Authority: config.Path(files.Authority), Domain: "example.margay"})
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	return c
+	d.stop = trusttest.Serve(d.t, server, listener, d.server.Wait)
 }
 
 // recorder notes what happens at one end.
@@ -109,9 +82,7 @@ func (r *recorder) Batch(s *Session, b cats.ForwarderBatch) { r.events <- batch{
 func (r *recorder) Refused(_ *Session, reason cats.Reason, detail string) {
 	r.events <- refused{reason, detail}
 }
-func (r *recorder) Closed(s *Session)                                             { r.events <- closed{s} }
-func (r *recorder) Record(event, subject, object string, _ cats.Reason, _ string) {}
-func (r *recorder) Inc(cats.Reason)                                               {}
+func (r *recorder) Closed(s *Session) { r.events <- closed{s} }
 
 // agentEnd notes what happens at the forwarder's end.
 type agentEnd struct{ events chan any }
@@ -120,26 +91,11 @@ func (r *agentEnd) Opened(string)                            { r.events <- opene
 func (r *agentEnd) Steering(_ string, b *cats.SteeringBatch) { r.events <- b }
 func (r *agentEnd) Closed(_ string, err error)               { r.events <- lost{err} }
 
-// want waits for the next event and checks its type.
-func want[E any](t *testing.T, events <-chan any) E {
-	t.Helper()
-	select {
-	case e := <-events:
-		if typed, ok := e.(E); ok {
-			return typed
-		}
-		t.Fatalf("%T %+v, want %T", e, e, *new(E))
-	case <-time.After(patience):
-		t.Fatalf("nothing happens, want %T", *new(E))
-	}
-	panic("unreachable")
-}
-
 // agent runs a forwarder's client until the test ends.
 func (d *domain) agent(name string) (*Client, *agentEnd) {
 	d.t.Helper()
 	end := &agentEnd{events: make(chan any, 10_000)}
-	client := NewClient(ClientOptions{Credentials: d.credentials(trust.Forwarder, name), Peer: config.Peer{Address: d.address, Name: "cps-1"}, Handler: end})
+	client := NewClient(ClientOptions{Credentials: d.Credentials(trust.Forwarder, name), Peer: config.Peer{Address: d.address, Name: "cps-1"}, Handler: end})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { client.Run(ctx) })
@@ -177,10 +133,14 @@ func binding(n int) cats.Binding {
 }
 
 func hello(name string, bindings ...cats.Binding) cats.ForwarderBatch {
+	var held []cats.HeldBinding
+	for _, b := range bindings {
+		held = append(held, cats.HeldBinding{Half: cats.EgressHalf, State: cats.Draining, Reason: cats.ReasonIdle, Binding: b})
+	}
 	return cats.ForwarderBatch{Hello: &cats.ForwarderHello{
-		Name: name, BootID: "boot", LayoutVersion: 1, Capabilities: cats.Capabilities{Encapsulations: cats.EncapSRv6, MaxSegments: 10},
+		Name: name, BootID: "boot", LayoutVersion: cats.LayoutVersion, Capabilities: cats.Capabilities{Encapsulations: cats.EncapSRv6, MaxSegments: 10},
 		ReturnSID: netip.MustParseAddr("2001:db8:0:1::100"), Attachments: []cats.ClientAttachment{{Name: "client-1", Tenant: "default"}},
-		Highest: cats.Epoch{Term: 3}, Bindings: bindings,
+		Highest: []cats.ShardEpoch{{Epoch: cats.Epoch{Term: 3}}}, Bindings: held,
 	}}
 }
 
@@ -191,14 +151,32 @@ func equal(t *testing.T, got, want any) {
 	}
 }
 
+// carriers finds a field of a request in which octets of the client's packet could travel: one of octets, text or of any
+// type beside the names and addresses that the request has.
+func carriers(t *testing.T, message protoreflect.MessageDescriptor) {
+	t.Helper()
+	names := []protoreflect.Name{"transaction", "cs_id", "ingress", "attachment", "tenant", "address"}
+	for i := range message.Fields().Len() {
+		switch field := message.Fields().Get(i); {
+		case field.IsMap(), field.IsList():
+			t.Errorf("%s can carry a packet", field.FullName())
+		case field.Message() != nil:
+			carriers(t, field.Message())
+		case (field.Kind() == protoreflect.BytesKind || field.Kind() == protoreflect.StringKind) && !slices.Contains(names, field.Name()):
+			t.Errorf("%s can carry a packet", field.FullName())
+		}
+	}
+}
+
 func TestSession(t *testing.T) {
 	d := newDomain(t)
 	client, end := d.agent("IF-1")
-	want[opened](t, end.events)
+	testenv.Want[opened](t, end.events)
 
-	t.Run("CP-8.1-4 requests reach the C-PS over the authenticated channel, as they were sent", func(t *testing.T) {
+	t.Run("CP-8.1-4 requests reach the C-PS over the authenticated channel, as they were sent, and have no room for payload", func(t *testing.T) {
+		carriers(t, (&pb.ServiceRequest{}).ProtoReflect().Descriptor())
 		client.Send(hello("IF-1", binding(1)))
-		first := want[batch](t, d.cps.events)
+		first := testenv.Want[batch](t, d.cps.events)
 		if first.session.Peer().Name != "IF-1" || first.session.Peer().Role != trust.Forwarder {
 			t.Errorf("peer %s", first.session.Peer())
 		}
@@ -208,11 +186,11 @@ func TestSession(t *testing.T) {
 				RequestGeneration: cats.Some[uint16](3)}},
 		}
 		client.Send(sent)
-		equal(t, want[batch](t, d.cps.events).ForwarderBatch, sent)
-		statuses := cats.ForwarderBatch{Statuses: []cats.BindingStatus{{Transaction: transaction, Forwarder: "IF-1", Version: 1, PathUp: true,
+		equal(t, testenv.Want[batch](t, d.cps.events).ForwarderBatch, sent)
+		statuses := cats.ForwarderBatch{Statuses: []cats.BindingStatus{{Transaction: transaction, Forwarder: "IF-1", Half: cats.EgressHalf, Version: 1, PathUp: true,
 			Forward: cats.Usage{Packets: 1, Octets: 60}}}}
 		client.Send(statuses)
-		got := want[batch](t, d.cps.events)
+		got := testenv.Want[batch](t, d.cps.events)
 		equal(t, got.ForwarderBatch, statuses)
 
 		orders := cats.SteeringBatch{
@@ -223,17 +201,31 @@ func TestSession(t *testing.T) {
 			Refusals:  []cats.Refuse{{Transaction: transaction, Epoch: epoch, Reason: cats.ReasonNoCandidate, Stage: "slots", Detail: "none left"}},
 		}
 		got.session.Send(orders)
-		equal(t, want[*cats.SteeringBatch](t, end.events), &orders)
+		equal(t, testenv.Want[*cats.SteeringBatch](t, end.events), &orders)
+	})
+	t.Run("the largest batch that still is one message", func(t *testing.T) {
+		client.Send(cats.ForwarderBatch{Statuses: []cats.BindingStatus{{Transaction: transaction, Forwarder: "IF-1", Version: 1}}})
+		session := testenv.Want[batch](t, d.cps.events).session
+		orders := wiretest.Steering(binding(3))
+		if n := len(v1alpha1.EncodeSteering(&orders)); n != 1 {
+			t.Fatalf("%d messages", n)
+		}
+		session.Send(orders)
+		got := testenv.Want[*cats.SteeringBatch](t, end.events)
+		if len(got.Provision.Deliveries) != v1alpha1.MaxRows || len(got.Installs) != v1alpha1.MaxBatch || len(got.Refusals) != v1alpha1.MaxBatch {
+			t.Errorf("%d deliveries, %d installs, %d refusals", len(got.Provision.Deliveries), len(got.Installs), len(got.Refusals))
+		}
+		equal(t, got.Installs[v1alpha1.MaxBatch-1], orders.Installs[v1alpha1.MaxBatch-1])
 	})
 	t.Run("a hello and a batch that are too large for one message arrive whole and in order", func(t *testing.T) {
 		other, otherEnd := d.agent("EF-1")
-		want[opened](t, otherEnd.events)
+		testenv.Want[opened](t, otherEnd.events)
 		all := make([]cats.Binding, 3000)
 		for i := range all {
 			all[i] = binding(i + 1)
 		}
 		other.Send(hello("EF-1", all...))
-		first := want[batch](t, d.cps.events)
+		first := testenv.Want[batch](t, d.cps.events)
 		equal(t, first.ForwarderBatch, hello("EF-1", all...))
 		var orders cats.SteeringBatch
 		for i := range all {
@@ -243,7 +235,7 @@ func TestSession(t *testing.T) {
 		first.session.Send(orders)
 		var removes, installs int
 		for removes+installs < 6000 {
-			b := want[*cats.SteeringBatch](t, otherEnd.events)
+			b := testenv.Want[*cats.SteeringBatch](t, otherEnd.events)
 			if len(b.Removes) > 0 && installs > 0 {
 				t.Fatal("a removal came after an install")
 			}
@@ -258,20 +250,20 @@ func TestSession(t *testing.T) {
 func TestTheLaterSessionOfAForwarderCounts(t *testing.T) {
 	d := newDomain(t)
 	first, firstEnd := d.agent("IF-1")
-	want[opened](t, firstEnd.events)
+	testenv.Want[opened](t, firstEnd.events)
 	first.Send(hello("IF-1"))
-	old := want[batch](t, d.cps.events).session
+	old := testenv.Want[batch](t, d.cps.events).session
 	call, cancel := d.raw("IF-1")
 	defer cancel()
 	sendHello(t, call, "IF-1")
-	if c := want[closed](t, d.cps.events); c.session != old {
+	if c := testenv.Want[closed](t, d.cps.events); c.session != old {
 		t.Error("another session was closed")
 	}
-	next := want[batch](t, d.cps.events).session
+	next := testenv.Want[batch](t, d.cps.events).session
 	if next.ID() <= old.ID() {
 		t.Errorf("session %d after %d", next.ID(), old.ID())
 	}
-	if l := want[lost](t, firstEnd.events); !strings.Contains(l.err.Error(), "later session") {
+	if l := testenv.Want[lost](t, firstEnd.events); !strings.Contains(l.err.Error(), "later session") {
 		t.Errorf("the first was told %v", l.err)
 	}
 	if old.Send(cats.SteeringBatch{}) {
@@ -282,7 +274,7 @@ func TestTheLaterSessionOfAForwarderCounts(t *testing.T) {
 // raw opens a stream without a Client.
 func (d *domain) raw(name string) (pb.SteeringService_SteerClient, context.CancelFunc) {
 	d.t.Helper()
-	c := d.credentials(trust.Forwarder, name)
+	c := d.Credentials(trust.Forwarder, name)
 	conn, err := c.Dial(d.address, c.Peer(trust.CPS, "cps-1"), nil)
 	if err != nil {
 		d.t.Fatal(err)
@@ -311,7 +303,7 @@ func TestMessagesThatBreakTheContract(t *testing.T) {
 		messages []*pb.SteerRequest
 		reason   cats.Reason
 	}{
-		"a message before the hello": {[]*pb.SteerRequest{{Statuses: []*pb.BindingStatus{{Transaction: transaction[:], Forwarder: "IF-1", Version: 1, Result: pb.BindingResult_BINDING_RESULT_INSTALLED}}}}, cats.ReasonMalformed},
+		"a message before the hello": {[]*pb.SteerRequest{{Statuses: []*pb.BindingStatus{{Transaction: transaction[:], Forwarder: "IF-1", Half: pb.Half_HALF_EGRESS, Version: 1, Result: pb.BindingResult_BINDING_RESULT_INSTALLED}}}}, cats.ReasonMalformed},
 		"an empty message":           {[]*pb.SteerRequest{{}}, cats.ReasonMalformed},
 		"a hello without a boot id":  {[]*pb.SteerRequest{{Hello: &pb.ForwarderHello{Name: "IF-1"}}}, cats.ReasonMalformed},
 	} {
@@ -324,11 +316,11 @@ func TestMessagesThatBreakTheContract(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			r := want[refused](t, d.cps.events)
+			r := testenv.Want[refused](t, d.cps.events)
 			if r.reason != c.reason || r.detail == "" {
 				t.Errorf("%+v", r)
 			}
-			want[closed](t, d.cps.events)
+			testenv.Want[closed](t, d.cps.events)
 			if _, err := call.Recv(); err == nil || !strings.Contains(err.Error(), r.detail) {
 				t.Errorf("the forwarder was told %v, want %q", err, r.detail)
 			}
@@ -339,12 +331,12 @@ func TestMessagesThatBreakTheContract(t *testing.T) {
 		call, cancel := d.raw("IF-1")
 		defer cancel()
 		sendHello(t, call, "IF-1")
-		want[batch](t, d.cps.events)
+		testenv.Want[batch](t, d.cps.events)
 		sendHello(t, call, "IF-1")
-		if r := want[refused](t, d.cps.events); r.reason != cats.ReasonDuplicate {
+		if r := testenv.Want[refused](t, d.cps.events); r.reason != cats.ReasonDuplicate {
 			t.Errorf("%+v", r)
 		}
-		want[closed](t, d.cps.events)
+		testenv.Want[closed](t, d.cps.events)
 	})
 }
 
@@ -356,11 +348,11 @@ func TestAnotherRoleOrNameHasNoSession(t *testing.T) {
 	}{{trust.Forwarder, "EF-9"}, {trust.CSMA, "IF-1"}} {
 		t.Run(fmt.Sprintf("CP-12-2 %s %s", who.role, who.name), func(t *testing.T) {
 			end := &agentEnd{events: make(chan any, 10)}
-			client := NewClient(ClientOptions{Credentials: d.credentials(who.role, who.name), Peer: config.Peer{Address: d.address, Name: "cps-1"}, Handler: end})
+			client := NewClient(ClientOptions{Credentials: d.Credentials(who.role, who.name), Peer: config.Peer{Address: d.address, Name: "cps-1"}, Handler: end})
 			ctx, cancel := context.WithCancel(context.Background())
 			var running sync.WaitGroup
 			running.Go(func() { client.Run(ctx) })
-			if l := want[lost](t, end.events); l.err == nil {
+			if l := testenv.Want[lost](t, end.events); l.err == nil {
 				t.Error("closed without a reason")
 			}
 			cancel()
@@ -375,15 +367,15 @@ func TestAnotherRoleOrNameHasNoSession(t *testing.T) {
 func TestReconnection(t *testing.T) {
 	d := newDomain(t)
 	client, end := d.agent("IF-1")
-	want[opened](t, end.events)
+	testenv.Want[opened](t, end.events)
 	client.Send(hello("IF-1"))
-	want[batch](t, d.cps.events)
+	testenv.Want[batch](t, d.cps.events)
 	d.stop()
-	want[lost](t, end.events)
+	testenv.Want[lost](t, end.events)
 	if client.Send(hello("IF-1")) {
 		t.Error("a message was taken without a session")
 	}
-	want[closed](t, d.cps.events)
+	testenv.Want[closed](t, d.cps.events)
 	d.serve(d.address)
 	for { // until the C-PS is back
 		select {
@@ -391,13 +383,13 @@ func TestReconnection(t *testing.T) {
 			if _, ok := e.(opened); !ok {
 				continue
 			}
-		case <-time.After(patience):
+		case <-time.After(testenv.Patience):
 			t.Fatal("no new session")
 		}
 		break
 	}
 	client.Send(hello("IF-1"))
-	want[batch](t, d.cps.events)
+	testenv.Want[batch](t, d.cps.events)
 }
 
 func TestAForwarderThatReadsNothingIsGivenUp(t *testing.T) {
@@ -405,14 +397,14 @@ func TestAForwarderThatReadsNothingIsGivenUp(t *testing.T) {
 	call, cancel := d.raw("IF-1")
 	defer cancel()
 	sendHello(t, call, "IF-1")
-	s := want[batch](t, d.cps.events).session
+	s := testenv.Want[batch](t, d.cps.events).session
 	big := cats.SteeringBatch{Installs: make([]cats.Install, 1000)}
 	for i := range big.Installs {
 		big.Installs[i].Binding = binding(i + 1)
 	}
 	for range 100_000 {
 		if !s.Send(big) {
-			want[closed](t, d.cps.events)
+			testenv.Want[closed](t, d.cps.events)
 			return
 		}
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -36,15 +37,19 @@ type ClientOptions struct {
 	Handler     ClientHandler
 }
 
-// Client keeps a session with the C-PS. Run works until its context ends and tries again after 1, 2, 4 … 60 s; Send
-// takes a batch for the session, which must not be touched afterwards, never blocks, and tells whether there was one.
+// longestWait is between attempts to reach the C-PS: new flows wait for it, and after its own start it waits a few
+// seconds for its forwarders (CP section 10).
+const longestWait = 2 * time.Second
+
+// Client keeps a session with the C-PS. Run works until its context ends and tries again after 1, 2, 2 … s; Send takes a
+// batch for the session, which must not be touched afterwards, never blocks, and tells whether there was one.
 type Client = session.Client[cats.ForwarderBatch, *cats.SteeringBatch]
 
 // NewClient makes the client of a forwarder. It dials when it runs.
 func NewClient(o ClientOptions) *Client {
 	name := string(o.Peer.Name)
 	return session.NewClient(session.ClientOptions[cats.ForwarderBatch, *cats.SteeringBatch]{
-		Credentials: o.Credentials, Address: o.Peer.Address, Peer: o.Credentials.Peer(trust.CPS, name), Audit: o.Audit, Length: queueLength,
+		Credentials: o.Credentials, Address: o.Peer.Address, Peer: o.Credentials.Peer(trust.CPS, name), Audit: o.Audit, Length: queueLength, LongestWait: longestWait,
 		Open:     open,
 		Opened:   func() { o.Handler.Opened(name) },
 		Received: func(b *cats.SteeringBatch) { o.Handler.Steering(name, b) },

@@ -1,7 +1,7 @@
 package agent
 
 import (
-	"errors"
+	"cmp"
 
 	"google.golang.org/grpc"
 
@@ -69,7 +69,7 @@ func (s *Server) Steer(call pb.SteeringService_SteerServer) error {
 		Take: func(from *Session, m *pb.SteerRequest) error {
 			b, err := reader.Next(m)
 			if err != nil {
-				s.handler.Refused(from, reasonOf(err), err.Error())
+				s.handler.Refused(from, cmp.Or(cats.ReasonOf(err), cats.ReasonMalformed), err.Error())
 				return err
 			}
 			if !b.IsEmpty() { // else a part of a Hello
@@ -79,10 +79,4 @@ func (s *Server) Steer(call pb.SteeringService_SteerServer) error {
 		},
 		Closed: s.handler.Closed,
 	})
-}
-
-func reasonOf(err error) cats.Reason {
-	reason := cats.ReasonMalformed
-	errors.As(err, &reason)
-	return reason
 }

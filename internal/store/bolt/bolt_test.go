@@ -11,6 +11,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/margay-net/margay/cats"
 	"github.com/margay-net/margay/internal/store"
 	"github.com/margay-net/margay/internal/store/storetest"
 )
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv(killVariable); path != "" {
 		s, err := Open(path)
 		if err == nil {
-			_, err = s.Advance(3)
+			_, _, err = s.Advance(3)
 		}
 		if err != nil {
 			println(err.Error())
@@ -54,7 +55,7 @@ func TestAnEpochOutlivesTheProcessThatTookIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if e, err := s.Advance(3); err != nil || e.Term != 3 {
+	if e, _, err := s.Advance(3); err != nil || e.Term != 3 {
 		t.Errorf("%s, %v; want term 3", e, err)
 	}
 }
@@ -70,18 +71,51 @@ func TestDamage(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			if _, err := s.Advance(1); err != nil {
+			if _, _, err := s.Advance(1); err != nil {
 				t.Fatal(err)
 			}
 			err = s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(epochs).Put([]byte{0, 0, 0, 1}, value) })
 			if err != nil {
 				t.Fatal(err)
 			}
-			if e, err := s.Advance(1); !errors.Is(err, store.ErrDamaged) || !strings.Contains(err.Error(), "shard 1") {
+			if e, _, err := s.Advance(1); !errors.Is(err, store.ErrDamaged) || !strings.Contains(err.Error(), "shard 1") {
 				t.Errorf("%s, %v", e, err)
 			}
 		})
 	}
+	t.Run("a fence that is too short", func(t *testing.T) {
+		s, err := Open(filepath.Join(t.TempDir(), "cps.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if err := s.Fence(1, cats.Fence{Highest: cats.Epoch{Term: 2}, Forwarder: "IF-1"}); err != nil {
+			t.Fatal(err)
+		}
+		err = s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(fences).Put([]byte{0, 0, 0, 1}, make([]byte, 16)) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := s.Advance(1); !errors.Is(err, store.ErrDamaged) {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("a fence that no epoch is above", func(t *testing.T) {
+		s, err := Open(filepath.Join(t.TempDir(), "cps.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if err := s.Fence(1, cats.Fence{Highest: cats.Epoch{Term: lastTerm - 1}, Forwarder: "IF-1"}); err != nil {
+			t.Fatal(err)
+		}
+		if e, _, err := s.Recover(1); !errors.Is(err, store.ErrDamaged) {
+			t.Errorf("%s, %v", e, err)
+		}
+		if _, f, err := s.Advance(1); err != nil || f.IsZero() {
+			t.Errorf("the fence is gone: %+v, %v", f, err)
+		}
+	})
 	t.Run("not a store", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "cps.db")
 		if err := os.WriteFile(path, []byte(strings.Repeat("not a store ", 1000)), 0o600); err != nil {

@@ -3,7 +3,6 @@
 package static
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -154,7 +153,5 @@ func (v *validation) end(at string, name config.Name) {
 
 // text is an error's text without the reason that it wraps.
 func text(err error) string {
-	var r cats.Reason
-	errors.As(err, &r)
-	return strings.TrimSuffix(err.Error(), ": "+r.String())
+	return strings.TrimSuffix(err.Error(), ": "+cats.ReasonOf(err).String())
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ type ClientOptions[Out, In any] struct {
 	Peer        trust.Identity
 	Audit       trust.Auditor // is told of a peer that is not Peer
 	Length      int           // messages that wait to be sent
+	LongestWait time.Duration // between attempts, before the ± 20 %; zero: 60 s (C-SMA section 10.2)
 
 	Open     func(context.Context, *grpc.ClientConn) (Stream[Out, In], error)
 	Opened   func()
@@ -58,10 +60,11 @@ func NewClient[Out, In any](o ClientOptions[Out, In]) *Client[Out, In] {
 	return &Client[Out, In]{options: o}
 }
 
-// Run keeps a session open until ctx ends. It tries again after 1, 2, 4 … 60 s, each ± 20 % (C-SMA section 10.2), and
-// begins anew with 1 s after a session that the peer had accepted.
+// Run keeps a session open until ctx ends. It tries again after 1, 2, 4 … 60 s or up to LongestWait, each ± 20 % (C-SMA
+// section 10.2), and begins anew with 1 s after a session that the peer had accepted.
 func (c *Client[Out, In]) Run(ctx context.Context) {
-	wait := &backoff.ExponentialBackOff{InitialInterval: firstRetry, Multiplier: 2, MaxInterval: lastRetry, RandomizationFactor: 0.2}
+	longest := cmp.Or(c.options.LongestWait, lastRetry)
+	wait := &backoff.ExponentialBackOff{InitialInterval: min(firstRetry, longest), Multiplier: 2, MaxInterval: longest, RandomizationFactor: 0.2}
 	wait.Reset()
 	for {
 		accepted, err := c.session(ctx)

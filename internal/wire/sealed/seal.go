@@ -21,7 +21,8 @@ func SignEd25519(key ed25519.PrivateKey, keyID string, octets []byte) (cats.Auth
 	return cats.Auth{Algorithm: cats.AuthEd25519, KeyID: keyID, Value: ed25519.Sign(key, octets)}, nil
 }
 
-// SignHMAC gives the code of octets under a pre-shared key of at least MinSecret octets.
+// SignHMAC gives the code of octets under a pre-shared key of at least MinSecret octets. Verifiers take it already; sources
+// sign with their certificate until pre-shared keys can be configured.
 func SignHMAC(secret []byte, keyID string, octets []byte) (cats.Auth, error) {
 	if len(secret) < MinSecret {
 		return cats.Auth{}, fmt.Errorf("pre-shared key %q: %d octets, need at least %d", keyID, len(secret), MinSecret)

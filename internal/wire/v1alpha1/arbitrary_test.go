@@ -22,6 +22,7 @@ var enumerations = map[reflect.Type]int{
 	reflect.TypeFor[cats.Disjointness]():   3,
 	reflect.TypeFor[cats.BindingResult]():  5,
 	reflect.TypeFor[cats.Half]():           2,
+	reflect.TypeFor[cats.FlowState]():      8,
 	reflect.TypeFor[cats.FeedbackKind]():   6,
 	reflect.TypeFor[cats.Disposal]():       3,
 	reflect.TypeFor[cats.Reason]():         len(cats.Reasons()) + 1,
@@ -226,6 +227,11 @@ func amend(t *rapid.T, v any) {
 		for i := range v.Attachments {
 			v.Attachments[i].Name += fmt.Sprintf("-%d", i)
 		}
+		for i := range v.Highest {
+			v.Highest[i].Shard = v.Highest[i].Shard&^3 + cats.Shard(i)
+		}
+	case *cats.HeldBinding:
+		v.State = cats.Active + v.State%2 // or DRAINING
 	case *cats.Feedback:
 		amendFeedback(v)
 	}

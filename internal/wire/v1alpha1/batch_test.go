@@ -60,7 +60,7 @@ func TestLargeBatches(t *testing.T) {
 	t.Run("forwarder", func(t *testing.T) {
 		in := cats.ForwarderBatch{Hello: validHello()}
 		for i := range n {
-			in.Hello.Bindings = append(in.Hello.Bindings, *validBinding(i))
+			in.Hello.Bindings = append(in.Hello.Bindings, cats.HeldBinding{Half: cats.EgressHalf, State: cats.Active, Binding: *validBinding(i)})
 			in.Statuses = append(in.Statuses, cats.BindingStatus{Transaction: numbered(i), Forwarder: "EF-1"})
 			in.Requests = append(in.Requests, *validRequest(i))
 		}
@@ -110,6 +110,7 @@ func TestForwarderReader(t *testing.T) {
 		{"second hello", []*pb.SteerRequest{last, last}, cats.ReasonDuplicate},
 		{"other boot in a part", []*pb.SteerRequest{first, hello(func(m *pb.ForwarderHello) { m.BootId = "other" })}, cats.ReasonMalformed},
 		{"other attachments in a part", []*pb.SteerRequest{first, hello(func(m *pb.ForwarderHello) { m.Attachments = nil })}, cats.ReasonMalformed},
+		{"other epochs in a part", []*pb.SteerRequest{first, hello(func(m *pb.ForwarderHello) { m.Highest[0].Epoch.Term++ })}, cats.ReasonMalformed},
 		{"empty message", []*pb.SteerRequest{last, {}}, cats.ReasonMalformed},
 	}
 	for _, test := range tests {

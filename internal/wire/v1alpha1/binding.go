@@ -116,6 +116,7 @@ func EncodeBindingStatus(s *cats.BindingStatus) *pb.BindingStatus {
 	m := &pb.BindingStatus{
 		Transaction: encodeTransaction(s.Transaction),
 		Forwarder:   s.Forwarder,
+		Half:        enumOut[pb.Half](s.Half),
 		Version:     s.Version,
 		Result:      enumOut[pb.BindingResult](s.Result),
 		Reason:      EncodeReason(s.Reason),
@@ -137,6 +138,7 @@ func DecodeBindingStatus(m *pb.BindingStatus) (cats.BindingStatus, error) {
 	s := cats.BindingStatus{
 		Transaction: d.transaction("transaction", m.GetTransaction()),
 		Forwarder:   d.name("forwarder", m.GetForwarder()),
+		Half:        d.half(m.GetHalf()),
 		Version:     m.GetVersion(),
 		Result:      enumIn[cats.BindingResult](d, "result", m.GetResult(), pb.BindingResult_name),
 		Reason:      d.reason("reason", m.GetReason()),

@@ -11,7 +11,7 @@ package v1alpha1
 const (
 	// MaxRows bounds the rows of one update and the rules of one Provision.
 	MaxRows = 16384
-	// MaxServices bounds the services of one report and the attachments of one hello.
+	// MaxServices bounds the services of one report, and the attachments and shards of one hello.
 	MaxServices = 4096
 	// MaxBatch bounds each list of a steering or path batch.
 	MaxBatch = 1024
@@ -25,9 +25,11 @@ const (
 	MaxDetail = 1024
 	// MaxPolicyDocument bounds a policy document, in octets.
 	MaxPolicyDocument = 65536
-	// MaxHelloBindings bounds the binding records of one hello over all of its parts.
+	// MaxHelloBindings bounds the halves of bindings of one hello over all of its parts.
 	MaxHelloBindings = 1 << 22
 	// MaxMessageOctets is the size of message that a transport has to accept: no message within the limits above is
 	// larger.
 	MaxMessageOctets = 32 << 20
+	// MaxReportOctets is the same for an SCI report alone.
+	MaxReportOctets = 8 << 20
 )

@@ -8,7 +8,7 @@ import (
 	"github.com/margay-net/margay/cats"
 )
 
-// encodeHello gives the parts of a hello: MaxBatch binding records in each, more in all but the last.
+// encodeHello gives the parts of a hello: MaxBatch halves of bindings in each, more in all but the last.
 func encodeHello(h *cats.ForwarderHello) []*pb.ForwarderHello {
 	var parts []*pb.ForwarderHello
 	bindings := h.Bindings
@@ -20,14 +20,16 @@ func encodeHello(h *cats.ForwarderHello) []*pb.ForwarderHello {
 			LayoutVersion: h.LayoutVersion,
 			Capabilities:  EncodeCapabilities(h.Capabilities),
 			ReturnSid:     octets(h.ReturnSID),
-			Highest:       EncodeEpoch(h.Highest),
 			More:          n < len(bindings),
 		}
 		for _, a := range h.Attachments {
 			part.Attachments = append(part.Attachments, &pb.Attachment{Name: a.Name, Tenant: a.Tenant})
 		}
+		for _, s := range h.Highest {
+			part.Highest = append(part.Highest, &pb.ShardEpoch{Shard: uint32(s.Shard), Epoch: EncodeEpoch(s.Epoch)})
+		}
 		for i := range bindings[:n] {
-			part.Bindings = append(part.Bindings, EncodeBinding(&bindings[i]))
+			part.Bindings = append(part.Bindings, encodeHeld(&bindings[i]))
 		}
 		parts = append(parts, part)
 		if bindings = bindings[n:]; len(bindings) == 0 {
@@ -43,13 +45,12 @@ func decodeHello(m *pb.ForwarderHello) (cats.ForwarderHello, error) {
 		BootID:        d.label("boot_id", m.GetBootId()),
 		LayoutVersion: m.GetLayoutVersion(),
 		ReturnSID:     d.optionalSID("return_sid", m.GetReturnSid()),
-		Highest:       d.epoch("highest", m.GetHighest()),
 	}
 	if h.BootID == "" {
 		d.fail("boot_id", cats.ReasonMalformed, "missing")
 	}
 	d.most("attachments", len(m.GetAttachments()), MaxServices)
-	d.most("bindings", len(m.GetBindings()), MaxBatch)
+	d.most("highest", len(m.GetHighest()), MaxServices)
 	if d.err != nil {
 		return h, d.err
 	}
@@ -59,14 +60,37 @@ func decodeHello(m *pb.ForwarderHello) (cats.ForwarderHello, error) {
 	}
 	h.Attachments = decodeRows(d, "attachments", m.GetAttachments(), decodeAttachment,
 		func(a cats.ClientAttachment) string { return a.Name })
-	for i, b := range m.GetBindings() {
-		v, err := DecodeBinding(b)
-		d.nestAt("bindings", i, err)
-		if d.err != nil {
-			return h, d.err
-		}
-		h.Bindings = append(h.Bindings, v)
+	h.Highest = decodeRows(d, "highest", m.GetHighest(), decodeShardEpoch,
+		func(s cats.ShardEpoch) cats.Shard { return s.Shard })
+	h.Bindings = decodeBatch(d, "bindings", m.GetBindings(), decodeHeld)
+	return h, d.err
+}
+
+func decodeShardEpoch(m *pb.ShardEpoch) (cats.ShardEpoch, error) {
+	d := &decoder{}
+	s := cats.ShardEpoch{Shard: cats.Shard(m.GetShard()), Epoch: d.epoch("epoch", m.GetEpoch())}
+	return s, d.err
+}
+
+func encodeHeld(h *cats.HeldBinding) *pb.HeldBinding {
+	return &pb.HeldBinding{
+		Half: enumOut[pb.Half](h.Half), State: EncodeFlowState(h.State), Reason: EncodeReason(h.Reason), Binding: EncodeBinding(&h.Binding),
 	}
+}
+
+func decodeHeld(m *pb.HeldBinding) (cats.HeldBinding, error) {
+	d := &decoder{}
+	h := cats.HeldBinding{
+		Half:   d.half(m.GetHalf()),
+		State:  enumIn[cats.FlowState](d, "state", m.GetState(), pb.FlowState_name),
+		Reason: d.reason("reason", m.GetReason()),
+	}
+	if h.State != cats.Active && h.State != cats.Draining {
+		d.fail("state", cats.ReasonMalformed, "%s, need ACTIVE or DRAINING", h.State)
+	}
+	var err error
+	h.Binding, err = DecodeBinding(m.GetBinding())
+	d.nest("binding", err)
 	return h, d.err
 }
 
@@ -80,8 +104,8 @@ func decodeAttachment(m *pb.Attachment) (cats.ClientAttachment, error) {
 func join(h, part *cats.ForwarderHello) error {
 	d := &decoder{}
 	if h.Name != part.Name || h.BootID != part.BootID || h.LayoutVersion != part.LayoutVersion ||
-		h.Capabilities != part.Capabilities || h.ReturnSID != part.ReturnSID || h.Highest != part.Highest ||
-		!slices.Equal(h.Attachments, part.Attachments) {
+		h.Capabilities != part.Capabilities || h.ReturnSID != part.ReturnSID ||
+		!slices.Equal(h.Highest, part.Highest) || !slices.Equal(h.Attachments, part.Attachments) {
 		d.fail("hello", cats.ReasonMalformed, "a part differs from the first one in more than bindings")
 	}
 	d.most("hello.bindings", len(h.Bindings)+len(part.Bindings), MaxHelloBindings)
@@ -122,7 +146,7 @@ func (r *ForwarderReader) Next(m *pb.SteerRequest) (cats.ForwarderBatch, error) 
 		r.greeted, r.hello = true, nil
 		return batch, nil
 	}
-	if batch.Provisioned != nil || len(batch.Statuses)+len(batch.Requests) > 0 {
+	if len(batch.Provisioned)+len(batch.Statuses)+len(batch.Requests) > 0 {
 		return cats.ForwarderBatch{}, fmt.Errorf("hello: other parts of the session before its last part: %w", cats.ReasonMalformed)
 	}
 	r.hello = batch.Hello

@@ -76,7 +76,7 @@ func decodeDelivery(m *pb.Delivery) (cats.Delivery, error) {
 
 func encodeProvisioned(p *cats.Provisioned) *pb.Provisioned {
 	m := &pb.Provisioned{
-		Forwarder: p.Forwarder, Generation: p.Generation,
+		Forwarder: p.Forwarder, Shard: uint32(p.Shard), Generation: p.Generation,
 		Reason: EncodeReason(p.Reason), Detail: printable(p.Detail, MaxDetail),
 	}
 	for _, id := range p.Deliveries {
@@ -89,6 +89,7 @@ func decodeProvisioned(m *pb.Provisioned) (cats.Provisioned, error) {
 	d := &decoder{}
 	p := cats.Provisioned{
 		Forwarder:  d.name("forwarder", m.GetForwarder()),
+		Shard:      cats.Shard(m.GetShard()),
 		Generation: m.GetGeneration(),
 		Reason:     d.reason("reason", m.GetReason()),
 		Detail:     d.detail(m.GetDetail()),

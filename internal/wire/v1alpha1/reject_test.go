@@ -200,9 +200,11 @@ func TestRejectSteering(t *testing.T) {
 }
 
 func TestRejectForwarder(t *testing.T) {
+	hello := validHello()
+	hello.Bindings = []cats.HeldBinding{{Half: cats.EgressHalf, State: cats.Draining, Reason: cats.ReasonIdle, Binding: *validBinding(2)}}
 	valid := func() *pb.SteerRequest {
 		return &pb.SteerRequest{
-			Hello:       encodeHello(validHello())[0],
+			Hello:       encodeHello(hello)[0],
 			Provisioned: encodeProvisioned(&cats.Provisioned{Forwarder: "EF-1", Deliveries: []cats.CSCIID{"a"}}),
 			Statuses:    []*pb.BindingStatus{EncodeBindingStatus(&cats.BindingStatus{Transaction: numbered(1), Forwarder: "EF-1"})},
 		}
@@ -211,16 +213,23 @@ func TestRejectForwarder(t *testing.T) {
 		[]rejection[*pb.SteerRequest]{
 			{"hello.name", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Hello.Name = "a:b" }},
 			{"hello.boot_id", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Hello.BootId = "" }},
-			{"hello.highest", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Hello.Highest = nil }},
+			{"hello.highest[0].epoch", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Hello.Highest[0].Epoch = nil }},
+			{"hello.highest", cats.ReasonDuplicate, func(m *pb.SteerRequest) { m.Hello.Highest = slices.Repeat(m.Hello.Highest, 2) }},
+			{"hello.highest", cats.ReasonOversize, func(m *pb.SteerRequest) { m.Hello.Highest = slices.Repeat(m.Hello.Highest, MaxServices+1) }},
 			{"hello.return_sid", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Hello.ReturnSid = ten }},
 			{"hello.capabilities", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Hello.Capabilities = nil }},
 			{"hello.attachments[0].tenant", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Hello.Attachments[0].Tenant = "" }},
 			{"hello.attachments", cats.ReasonDuplicate, func(m *pb.SteerRequest) { m.Hello.Attachments = slices.Repeat(m.Hello.Attachments, 2) }},
-			{"hello.bindings[0].transaction", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Hello.Bindings = []*pb.Binding{{}} }},
+			{"hello.bindings[0].half", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Hello.Bindings[0].Half = 0 }},
+			{"hello.bindings[0].state", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Hello.Bindings[0].State = 0 }},
+			{"hello.bindings[0].state", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Hello.Bindings[0].State = pb.FlowState_FLOW_STATE_PENDING }},
+			{"hello.bindings[0].binding.transaction", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Hello.Bindings[0].Binding = nil }},
+			{"hello.bindings", cats.ReasonOversize, func(m *pb.SteerRequest) { m.Hello.Bindings = slices.Repeat(m.Hello.Bindings, MaxBatch+1) }},
 			{"provisioned.forwarder", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Provisioned.Forwarder = "" }},
 			{"provisioned.deliveries", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Provisioned.Deliveries = []string{""} }},
 			{"statuses[0].transaction", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Statuses[0].Transaction = nil }},
 			{"statuses[0].forwarder", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Statuses[0].Forwarder = "" }},
+			{"statuses[0].half", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Statuses[0].Half = 0 }},
 			{"statuses[0].result", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Statuses[0].Result = 0 }},
 			{"statuses[0].expires_ms", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Statuses[0].ExpiresMs = p[uint64](1 << 62) }},
 			{"statuses", cats.ReasonOversize, func(m *pb.SteerRequest) { m.Statuses = slices.Repeat(m.Statuses, MaxBatch+1) }},

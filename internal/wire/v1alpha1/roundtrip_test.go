@@ -281,9 +281,7 @@ func merge(to, b *cats.ForwarderBatch) {
 	if b.Hello != nil {
 		to.Hello = b.Hello
 	}
-	if b.Provisioned != nil {
-		to.Provisioned = b.Provisioned
-	}
+	to.Provisioned = append(to.Provisioned, b.Provisioned...)
 	to.Statuses = append(to.Statuses, b.Statuses...)
 	to.Requests = append(to.Requests, b.Requests...)
 }

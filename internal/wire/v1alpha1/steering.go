@@ -14,8 +14,8 @@ func EncodeForwarder(b *cats.ForwarderBatch) []*pb.SteerRequest {
 			out = append(out, &pb.SteerRequest{Hello: part})
 		}
 	}
-	if b.Provisioned != nil {
-		out = append(out, &pb.SteerRequest{Provisioned: encodeProvisioned(b.Provisioned)})
+	for i := range b.Provisioned {
+		out = append(out, &pb.SteerRequest{Provisioned: encodeProvisioned(&b.Provisioned[i])})
 	}
 	for statuses, requests := b.Statuses, b.Requests; len(statuses)+len(requests) > 0; {
 		m := &pb.SteerRequest{}
@@ -48,7 +48,7 @@ func decodeForwarderBatch(m *pb.SteerRequest) (cats.ForwarderBatch, error) {
 	if m.GetProvisioned() != nil {
 		provisioned, err := decodeProvisioned(m.GetProvisioned())
 		d.nest("provisioned", err)
-		b.Provisioned = &provisioned
+		b.Provisioned = []cats.Provisioned{provisioned}
 	}
 	b.Statuses = decodeBatch(d, "statuses", m.GetStatuses(), DecodeBindingStatus)
 	b.Requests = decodeBatch(d, "requests", m.GetRequests(), DecodeServiceRequest)

@@ -49,6 +49,7 @@ func validHello() *cats.ForwarderHello {
 		Capabilities: cats.Capabilities{Encapsulations: cats.EncapNone | cats.EncapSRv6, MaxSegments: 10},
 		ReturnSID:    netip.MustParseAddr("2001:db8:0:1::100"),
 		Attachments:  []cats.ClientAttachment{{Name: "client-1", Tenant: "default"}},
+		Highest:      []cats.ShardEpoch{{Shard: 1, Epoch: cats.Epoch{Term: 2, Counter: 3}}},
 	}
 }
 
