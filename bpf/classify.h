@@ -49,7 +49,7 @@ static __always_inline __u32 held_down_reason(const struct packet *p)
 }
 
 /* A packet without binding: held if it begins a flow of a service, dropped if it cannot, left alone if it is none. */
-static __always_inline int classify_miss(struct xdp_md *ctx, const struct packet *p, __u32 draining)
+static __always_inline int classify_miss(struct xdp_md *ctx, const struct packet *p, __u32 over)
 {
 	const __u32 *service;
 	__u32 reason;
@@ -63,27 +63,38 @@ static __always_inline int classify_miss(struct xdp_md *ctx, const struct packet
 		return CONTINUE;
 	if (!p->key.attachment)
 		return drop(REASON_UNAUTHORIZED);
+	if (!p->key.source_port)
+		return drop(REASON_BAD_PACKET); /* nobody could answer it */
+	if (p->hop_limit <= 1)
+		return drop(REASON_TTL_EXCEEDED);
 	if (p->released || (p->key.protocol == IPPROTO_TCP && !is_initial_syn(p)))
 		return drop(REASON_NO_BINDING);
 	reason = held_down_reason(p);
 	if (reason)
 		return drop(reason);
-	return hold(ctx, p, service ? *service : 0, draining);
+	return hold(ctx, p, service ? *service : 0, over);
+}
+
+/* Tells whether the flow of b has ended, so that a new SYN of its key begins another one: it drains, or the client has
+ * closed it and the agent has not looked since. */
+static __always_inline int is_over(const struct binding *b)
+{
+	return b->flags & BINDING_DRAINING || b->tcp_flags & (TCP_FIN | TCP_RST);
 }
 
 /* A packet from an interface that clients attach to. */
 static __always_inline int from_client(struct xdp_md *ctx, struct packet *p)
 {
-	__u32 attachment = identify_attachment(p), draining = 0;
+	__u32 attachment = identify_attachment(p), over = 0;
 	struct binding *b;
 
 	p->key.kind = INGRESS_FORWARD;
 	p->key.attachment = attachment;
 	if (p->shape == SHAPE_FLOW && attachment) {
 		b = find_binding(p, INGRESS_FORWARD, attachment);
-		draining = b && (b->flags & BINDING_DRAINING);
-		if (b && !(draining && is_initial_syn(p)))
+		over = b && is_over(b);
+		if (b && !(over && is_initial_syn(p)))
 			return send_along_path(ctx, p, b, INGRESS_FORWARD);
 	}
-	return classify_miss(ctx, p, draining);
+	return classify_miss(ctx, p, over);
 }

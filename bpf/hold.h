@@ -5,7 +5,7 @@
 #include "count.h"
 #include "parse.h"
 
-static __always_inline void describe(struct miss *m, const struct packet *p, __u32 service, __u32 draining,
+static __always_inline void describe(struct miss *m, const struct packet *p, __u32 service, __u32 over,
 									 __u32 length)
 {
 	m->received = bpf_ktime_get_coarse_ns();
@@ -15,11 +15,11 @@ static __always_inline void describe(struct miss *m, const struct packet *p, __u
 	m->length = length;
 	m->vlan = p->vlan;
 	m->tcp_flags = p->tcp_flags;
-	m->draining = draining;
+	m->over = over;
 	m->pad = 0;
 }
 
-static __always_inline int hold(struct xdp_md *ctx, const struct packet *p, __u32 service, __u32 draining)
+static __always_inline int hold(struct xdp_md *ctx, const struct packet *p, __u32 service, __u32 over)
 {
 	__u64 length = bpf_xdp_get_buff_len(ctx);
 
@@ -32,7 +32,7 @@ static __always_inline int hold(struct xdp_md *ctx, const struct packet *p, __u3
 
 		if (!m)
 			return drop(REASON_HELD_FULL);
-		describe(&m->miss, p, service, draining, length);
+		describe(&m->miss, p, service, over, length);
 		if (bpf_xdp_load_bytes(ctx, 0, m->frame, length)) {
 			bpf_ringbuf_discard(m, 0);
 			return drop(REASON_BAD_PACKET);
@@ -43,7 +43,7 @@ static __always_inline int hold(struct xdp_md *ctx, const struct packet *p, __u3
 
 		if (!m)
 			return drop(REASON_HELD_FULL);
-		describe(&m->miss, p, service, draining, length);
+		describe(&m->miss, p, service, over, length);
 		if (bpf_xdp_load_bytes(ctx, 0, m->frame, length)) {
 			bpf_ringbuf_discard(m, 0);
 			return drop(REASON_BAD_PACKET);

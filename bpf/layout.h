@@ -206,7 +206,7 @@ struct miss {
 	__u32 length; /* of the frame */
 	__u16 vlan;
 	__u8 tcp_flags;
-	__u8 draining;
+	__u8 over;
 	__u32 pad;
 };
 

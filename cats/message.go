@@ -2,6 +2,7 @@ package cats
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -266,6 +267,17 @@ type HeldBinding struct {
 
 // ClientAttachment is a provisioned place where clients come in (CP section 1.2).
 type ClientAttachment struct {
-	Name   string
-	Tenant string
+	Name     string
+	Tenant   string
+	Prefixes []netip.Prefix // source addresses that may come in there; none: every one
+}
+
+// Admits tells whether a client with this source address may come in at a.
+func (a *ClientAttachment) Admits(source netip.Addr) bool {
+	return len(a.Prefixes) == 0 || slices.ContainsFunc(a.Prefixes, func(p netip.Prefix) bool { return p.Contains(source) })
+}
+
+// Equal tells whether a and b are the same place with the same prefixes in the same order.
+func (a ClientAttachment) Equal(b ClientAttachment) bool {
+	return a.Name == b.Name && a.Tenant == b.Tenant && slices.Equal(a.Prefixes, b.Prefixes)
 }

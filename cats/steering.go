@@ -78,6 +78,7 @@ type Provisioned struct {
 // ForwarderBatch is one message of a forwarder to the C-PS. Hello is set in the first of a session, and only there.
 type ForwarderBatch struct {
 	Hello       *ForwarderHello
+	Attachments []ClientAttachment // not nil: replaces those of the hello
 	Provisioned []Provisioned // each shard at most once
 	Statuses    []BindingStatus
 	Requests    []ServiceRequest
@@ -85,5 +86,5 @@ type ForwarderBatch struct {
 
 // IsEmpty tells whether there is nothing to send.
 func (b *ForwarderBatch) IsEmpty() bool {
-	return b.Hello == nil && len(b.Provisioned)+len(b.Statuses)+len(b.Requests) == 0
+	return b.Hello == nil && b.Attachments == nil && len(b.Provisioned)+len(b.Statuses)+len(b.Requests) == 0
 }

@@ -1196,9 +1196,11 @@ type Attachment struct {
 	// Name, unique at the forwarder.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Name of its tenant.
-	Tenant        string `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Tenant string `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Source addresses that may come in there, at most 4,096, each once; none: every one. Packets from elsewhere are dropped.
+	SourcePrefixes []*Prefix `protobuf:"bytes,3,rep,name=source_prefixes,json=sourcePrefixes,proto3" json:"source_prefixes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Attachment) Reset() {
@@ -1245,6 +1247,59 @@ func (x *Attachment) GetTenant() string {
 	return ""
 }
 
+func (x *Attachment) GetSourcePrefixes() []*Prefix {
+	if x != nil {
+		return x.SourcePrefixes
+	}
+	return nil
+}
+
+// The client attachments of a forwarder, all of them.
+type Attachments struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 4,096, each name once; none: no client comes in there any more.
+	Attachments   []*Attachment `protobuf:"bytes,1,rep,name=attachments,proto3" json:"attachments,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Attachments) Reset() {
+	*x = Attachments{}
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Attachments) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Attachments) ProtoMessage() {}
+
+func (x *Attachments) ProtoReflect() protoreflect.Message {
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Attachments.ProtoReflect.Descriptor instead.
+func (*Attachments) Descriptor() ([]byte, []int) {
+	return file_margay_v1alpha1_binding_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Attachments) GetAttachments() []*Attachment {
+	if x != nil {
+		return x.Attachments
+	}
+	return nil
+}
+
 // Orders one half of a binding into a forwarder. Again with a higher version it replaces the binding, with the same one
 // it is answered again.
 type Install struct {
@@ -1259,7 +1314,7 @@ type Install struct {
 
 func (x *Install) Reset() {
 	*x = Install{}
-	mi := &file_margay_v1alpha1_binding_proto_msgTypes[12]
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1326,7 @@ func (x *Install) String() string {
 func (*Install) ProtoMessage() {}
 
 func (x *Install) ProtoReflect() protoreflect.Message {
-	mi := &file_margay_v1alpha1_binding_proto_msgTypes[12]
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1339,7 @@ func (x *Install) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Install.ProtoReflect.Descriptor instead.
 func (*Install) Descriptor() ([]byte, []int) {
-	return file_margay_v1alpha1_binding_proto_rawDescGZIP(), []int{12}
+	return file_margay_v1alpha1_binding_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Install) GetHalf() Half {
@@ -1320,7 +1375,7 @@ type Drain struct {
 
 func (x *Drain) Reset() {
 	*x = Drain{}
-	mi := &file_margay_v1alpha1_binding_proto_msgTypes[13]
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1332,7 +1387,7 @@ func (x *Drain) String() string {
 func (*Drain) ProtoMessage() {}
 
 func (x *Drain) ProtoReflect() protoreflect.Message {
-	mi := &file_margay_v1alpha1_binding_proto_msgTypes[13]
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1345,7 +1400,7 @@ func (x *Drain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drain.ProtoReflect.Descriptor instead.
 func (*Drain) Descriptor() ([]byte, []int) {
-	return file_margay_v1alpha1_binding_proto_rawDescGZIP(), []int{13}
+	return file_margay_v1alpha1_binding_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Drain) GetTransaction() []byte {
@@ -1402,7 +1457,7 @@ type Remove struct {
 
 func (x *Remove) Reset() {
 	*x = Remove{}
-	mi := &file_margay_v1alpha1_binding_proto_msgTypes[14]
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1414,7 +1469,7 @@ func (x *Remove) String() string {
 func (*Remove) ProtoMessage() {}
 
 func (x *Remove) ProtoReflect() protoreflect.Message {
-	mi := &file_margay_v1alpha1_binding_proto_msgTypes[14]
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1427,7 +1482,7 @@ func (x *Remove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Remove.ProtoReflect.Descriptor instead.
 func (*Remove) Descriptor() ([]byte, []int) {
-	return file_margay_v1alpha1_binding_proto_rawDescGZIP(), []int{14}
+	return file_margay_v1alpha1_binding_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Remove) GetTransaction() []byte {
@@ -1486,7 +1541,7 @@ type Refuse struct {
 
 func (x *Refuse) Reset() {
 	*x = Refuse{}
-	mi := &file_margay_v1alpha1_binding_proto_msgTypes[15]
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +1553,7 @@ func (x *Refuse) String() string {
 func (*Refuse) ProtoMessage() {}
 
 func (x *Refuse) ProtoReflect() protoreflect.Message {
-	mi := &file_margay_v1alpha1_binding_proto_msgTypes[15]
+	mi := &file_margay_v1alpha1_binding_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +1566,7 @@ func (x *Refuse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refuse.ProtoReflect.Descriptor instead.
 func (*Refuse) Descriptor() ([]byte, []int) {
-	return file_margay_v1alpha1_binding_proto_rawDescGZIP(), []int{15}
+	return file_margay_v1alpha1_binding_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Refuse) GetTransaction() []byte {
@@ -1657,11 +1712,14 @@ const file_margay_v1alpha1_binding_proto_rawDesc = "" +
 	"\x04half\x18\x01 \x01(\x0e2\x15.margay.v1alpha1.HalfR\x04half\x120\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1a.margay.v1alpha1.FlowStateR\x05state\x12/\n" +
 	"\x06reason\x18\x03 \x01(\x0e2\x17.margay.v1alpha1.ReasonR\x06reason\x122\n" +
-	"\abinding\x18\x04 \x01(\v2\x18.margay.v1alpha1.BindingR\abinding\"8\n" +
+	"\abinding\x18\x04 \x01(\v2\x18.margay.v1alpha1.BindingR\abinding\"z\n" +
 	"\n" +
 	"Attachment\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06tenant\x18\x02 \x01(\tR\x06tenant\"h\n" +
+	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12@\n" +
+	"\x0fsource_prefixes\x18\x03 \x03(\v2\x17.margay.v1alpha1.PrefixR\x0esourcePrefixes\"L\n" +
+	"\vAttachments\x12=\n" +
+	"\vattachments\x18\x01 \x03(\v2\x1b.margay.v1alpha1.AttachmentR\vattachments\"h\n" +
 	"\aInstall\x12)\n" +
 	"\x04half\x18\x01 \x01(\x0e2\x15.margay.v1alpha1.HalfR\x04half\x122\n" +
 	"\abinding\x18\x02 \x01(\v2\x18.margay.v1alpha1.BindingR\abinding\"\xc9\x01\n" +
@@ -1709,7 +1767,7 @@ func file_margay_v1alpha1_binding_proto_rawDescGZIP() []byte {
 }
 
 var file_margay_v1alpha1_binding_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_margay_v1alpha1_binding_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_margay_v1alpha1_binding_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_margay_v1alpha1_binding_proto_goTypes = []any{
 	(BindingResult)(0),     // 0: margay.v1alpha1.BindingResult
 	(Half)(0),              // 1: margay.v1alpha1.Half
@@ -1725,68 +1783,71 @@ var file_margay_v1alpha1_binding_proto_goTypes = []any{
 	(*ShardEpoch)(nil),     // 11: margay.v1alpha1.ShardEpoch
 	(*HeldBinding)(nil),    // 12: margay.v1alpha1.HeldBinding
 	(*Attachment)(nil),     // 13: margay.v1alpha1.Attachment
-	(*Install)(nil),        // 14: margay.v1alpha1.Install
-	(*Drain)(nil),          // 15: margay.v1alpha1.Drain
-	(*Remove)(nil),         // 16: margay.v1alpha1.Remove
-	(*Refuse)(nil),         // 17: margay.v1alpha1.Refuse
-	(*Epoch)(nil),          // 18: margay.v1alpha1.Epoch
-	(*FlowKey)(nil),        // 19: margay.v1alpha1.FlowKey
-	(*Locator)(nil),        // 20: margay.v1alpha1.Locator
-	(*Path)(nil),           // 21: margay.v1alpha1.Path
-	(*Tuple)(nil),          // 22: margay.v1alpha1.Tuple
-	(*Endpoint)(nil),       // 23: margay.v1alpha1.Endpoint
-	(Reason)(0),            // 24: margay.v1alpha1.Reason
-	(*Usage)(nil),          // 25: margay.v1alpha1.Usage
-	(*Prefix)(nil),         // 26: margay.v1alpha1.Prefix
-	(*Capabilities)(nil),   // 27: margay.v1alpha1.Capabilities
-	(FlowState)(0),         // 28: margay.v1alpha1.FlowState
+	(*Attachments)(nil),    // 14: margay.v1alpha1.Attachments
+	(*Install)(nil),        // 15: margay.v1alpha1.Install
+	(*Drain)(nil),          // 16: margay.v1alpha1.Drain
+	(*Remove)(nil),         // 17: margay.v1alpha1.Remove
+	(*Refuse)(nil),         // 18: margay.v1alpha1.Refuse
+	(*Epoch)(nil),          // 19: margay.v1alpha1.Epoch
+	(*FlowKey)(nil),        // 20: margay.v1alpha1.FlowKey
+	(*Locator)(nil),        // 21: margay.v1alpha1.Locator
+	(*Path)(nil),           // 22: margay.v1alpha1.Path
+	(*Tuple)(nil),          // 23: margay.v1alpha1.Tuple
+	(*Endpoint)(nil),       // 24: margay.v1alpha1.Endpoint
+	(Reason)(0),            // 25: margay.v1alpha1.Reason
+	(*Usage)(nil),          // 26: margay.v1alpha1.Usage
+	(*Prefix)(nil),         // 27: margay.v1alpha1.Prefix
+	(*Capabilities)(nil),   // 28: margay.v1alpha1.Capabilities
+	(FlowState)(0),         // 29: margay.v1alpha1.FlowState
 }
 var file_margay_v1alpha1_binding_proto_depIdxs = []int32{
-	18, // 0: margay.v1alpha1.Binding.epoch:type_name -> margay.v1alpha1.Epoch
-	19, // 1: margay.v1alpha1.Binding.match:type_name -> margay.v1alpha1.FlowKey
+	19, // 0: margay.v1alpha1.Binding.epoch:type_name -> margay.v1alpha1.Epoch
+	20, // 1: margay.v1alpha1.Binding.match:type_name -> margay.v1alpha1.FlowKey
 	3,  // 2: margay.v1alpha1.Binding.forward:type_name -> margay.v1alpha1.Forward
 	4,  // 3: margay.v1alpha1.Binding.reverse:type_name -> margay.v1alpha1.Reverse
-	20, // 4: margay.v1alpha1.Forward.locator:type_name -> margay.v1alpha1.Locator
-	21, // 5: margay.v1alpha1.Forward.path:type_name -> margay.v1alpha1.Path
-	22, // 6: margay.v1alpha1.Reverse.service:type_name -> margay.v1alpha1.Tuple
-	22, // 7: margay.v1alpha1.Reverse.client:type_name -> margay.v1alpha1.Tuple
-	23, // 8: margay.v1alpha1.Reverse.restore:type_name -> margay.v1alpha1.Endpoint
-	21, // 9: margay.v1alpha1.Reverse.path:type_name -> margay.v1alpha1.Path
+	21, // 4: margay.v1alpha1.Forward.locator:type_name -> margay.v1alpha1.Locator
+	22, // 5: margay.v1alpha1.Forward.path:type_name -> margay.v1alpha1.Path
+	23, // 6: margay.v1alpha1.Reverse.service:type_name -> margay.v1alpha1.Tuple
+	23, // 7: margay.v1alpha1.Reverse.client:type_name -> margay.v1alpha1.Tuple
+	24, // 8: margay.v1alpha1.Reverse.restore:type_name -> margay.v1alpha1.Endpoint
+	22, // 9: margay.v1alpha1.Reverse.path:type_name -> margay.v1alpha1.Path
 	1,  // 10: margay.v1alpha1.BindingStatus.half:type_name -> margay.v1alpha1.Half
 	0,  // 11: margay.v1alpha1.BindingStatus.result:type_name -> margay.v1alpha1.BindingResult
-	24, // 12: margay.v1alpha1.BindingStatus.reason:type_name -> margay.v1alpha1.Reason
-	25, // 13: margay.v1alpha1.BindingStatus.forward:type_name -> margay.v1alpha1.Usage
-	25, // 14: margay.v1alpha1.BindingStatus.reverse:type_name -> margay.v1alpha1.Usage
-	18, // 15: margay.v1alpha1.Provision.epoch:type_name -> margay.v1alpha1.Epoch
+	25, // 12: margay.v1alpha1.BindingStatus.reason:type_name -> margay.v1alpha1.Reason
+	26, // 13: margay.v1alpha1.BindingStatus.forward:type_name -> margay.v1alpha1.Usage
+	26, // 14: margay.v1alpha1.BindingStatus.reverse:type_name -> margay.v1alpha1.Usage
+	19, // 15: margay.v1alpha1.Provision.epoch:type_name -> margay.v1alpha1.Epoch
 	7,  // 16: margay.v1alpha1.Provision.services:type_name -> margay.v1alpha1.ServiceRule
 	8,  // 17: margay.v1alpha1.Provision.deliveries:type_name -> margay.v1alpha1.Delivery
-	26, // 18: margay.v1alpha1.ServiceRule.prefix:type_name -> margay.v1alpha1.Prefix
-	20, // 19: margay.v1alpha1.Delivery.locator:type_name -> margay.v1alpha1.Locator
-	24, // 20: margay.v1alpha1.Provisioned.reason:type_name -> margay.v1alpha1.Reason
-	27, // 21: margay.v1alpha1.ForwarderHello.capabilities:type_name -> margay.v1alpha1.Capabilities
+	27, // 18: margay.v1alpha1.ServiceRule.prefix:type_name -> margay.v1alpha1.Prefix
+	21, // 19: margay.v1alpha1.Delivery.locator:type_name -> margay.v1alpha1.Locator
+	25, // 20: margay.v1alpha1.Provisioned.reason:type_name -> margay.v1alpha1.Reason
+	28, // 21: margay.v1alpha1.ForwarderHello.capabilities:type_name -> margay.v1alpha1.Capabilities
 	13, // 22: margay.v1alpha1.ForwarderHello.attachments:type_name -> margay.v1alpha1.Attachment
 	11, // 23: margay.v1alpha1.ForwarderHello.highest:type_name -> margay.v1alpha1.ShardEpoch
 	12, // 24: margay.v1alpha1.ForwarderHello.bindings:type_name -> margay.v1alpha1.HeldBinding
-	18, // 25: margay.v1alpha1.ShardEpoch.epoch:type_name -> margay.v1alpha1.Epoch
+	19, // 25: margay.v1alpha1.ShardEpoch.epoch:type_name -> margay.v1alpha1.Epoch
 	1,  // 26: margay.v1alpha1.HeldBinding.half:type_name -> margay.v1alpha1.Half
-	28, // 27: margay.v1alpha1.HeldBinding.state:type_name -> margay.v1alpha1.FlowState
-	24, // 28: margay.v1alpha1.HeldBinding.reason:type_name -> margay.v1alpha1.Reason
+	29, // 27: margay.v1alpha1.HeldBinding.state:type_name -> margay.v1alpha1.FlowState
+	25, // 28: margay.v1alpha1.HeldBinding.reason:type_name -> margay.v1alpha1.Reason
 	2,  // 29: margay.v1alpha1.HeldBinding.binding:type_name -> margay.v1alpha1.Binding
-	1,  // 30: margay.v1alpha1.Install.half:type_name -> margay.v1alpha1.Half
-	2,  // 31: margay.v1alpha1.Install.binding:type_name -> margay.v1alpha1.Binding
-	18, // 32: margay.v1alpha1.Drain.epoch:type_name -> margay.v1alpha1.Epoch
-	1,  // 33: margay.v1alpha1.Drain.half:type_name -> margay.v1alpha1.Half
-	24, // 34: margay.v1alpha1.Drain.reason:type_name -> margay.v1alpha1.Reason
-	18, // 35: margay.v1alpha1.Remove.epoch:type_name -> margay.v1alpha1.Epoch
-	1,  // 36: margay.v1alpha1.Remove.half:type_name -> margay.v1alpha1.Half
-	24, // 37: margay.v1alpha1.Remove.reason:type_name -> margay.v1alpha1.Reason
-	18, // 38: margay.v1alpha1.Refuse.epoch:type_name -> margay.v1alpha1.Epoch
-	24, // 39: margay.v1alpha1.Refuse.reason:type_name -> margay.v1alpha1.Reason
-	40, // [40:40] is the sub-list for method output_type
-	40, // [40:40] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	27, // 30: margay.v1alpha1.Attachment.source_prefixes:type_name -> margay.v1alpha1.Prefix
+	13, // 31: margay.v1alpha1.Attachments.attachments:type_name -> margay.v1alpha1.Attachment
+	1,  // 32: margay.v1alpha1.Install.half:type_name -> margay.v1alpha1.Half
+	2,  // 33: margay.v1alpha1.Install.binding:type_name -> margay.v1alpha1.Binding
+	19, // 34: margay.v1alpha1.Drain.epoch:type_name -> margay.v1alpha1.Epoch
+	1,  // 35: margay.v1alpha1.Drain.half:type_name -> margay.v1alpha1.Half
+	25, // 36: margay.v1alpha1.Drain.reason:type_name -> margay.v1alpha1.Reason
+	19, // 37: margay.v1alpha1.Remove.epoch:type_name -> margay.v1alpha1.Epoch
+	1,  // 38: margay.v1alpha1.Remove.half:type_name -> margay.v1alpha1.Half
+	25, // 39: margay.v1alpha1.Remove.reason:type_name -> margay.v1alpha1.Reason
+	19, // 40: margay.v1alpha1.Refuse.epoch:type_name -> margay.v1alpha1.Epoch
+	25, // 41: margay.v1alpha1.Refuse.reason:type_name -> margay.v1alpha1.Reason
+	42, // [42:42] is the sub-list for method output_type
+	42, // [42:42] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_margay_v1alpha1_binding_proto_init() }
@@ -1802,7 +1863,7 @@ func file_margay_v1alpha1_binding_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_margay_v1alpha1_binding_proto_rawDesc), len(file_margay_v1alpha1_binding_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

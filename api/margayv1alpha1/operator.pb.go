@@ -1311,7 +1311,8 @@ func (x *ForwarderStatus) GetBindings() uint64 {
 // A request to explain.
 type ExplainRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Explicit identity; empty: the target names the service.
+	// Explicit identity: a CS-ID, or the number of a service where no service has these digits as its CS-ID; empty: the
+	// target names the service.
 	CsId string `protobuf:"bytes,1,opt,name=cs_id,json=csId,proto3" json:"cs_id,omitempty"`
 	// Service address of the client's packet; may be absent where cs_id is given: its first address is taken.
 	Target *Endpoint `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
@@ -1321,7 +1322,7 @@ type ExplainRequest struct {
 	Ingress string `protobuf:"bytes,4,opt,name=ingress,proto3" json:"ingress,omitempty"`
 	// Name of the client attachment there; empty: its only one.
 	Attachment string `protobuf:"bytes,5,opt,name=attachment,proto3" json:"attachment,omitempty"`
-	// Client's address and port; absent: the choice among equal candidates is that of an arbitrary flow.
+	// Client's address and port; absent: an arbitrary one of the attachment's first source prefix of the target's family.
 	Source *Endpoint `protobuf:"bytes,6,opt,name=source,proto3" json:"source,omitempty"`
 	// Constraints of the request.
 	Constraints   *Constraints `protobuf:"bytes,7,opt,name=constraints,proto3" json:"constraints,omitempty"`

@@ -33,7 +33,9 @@ type SteerRequest struct {
 	// What became of bindings, at most 1,024.
 	Statuses []*BindingStatus `protobuf:"bytes,3,rep,name=statuses,proto3" json:"statuses,omitempty"`
 	// Pending flows, at most 1,024.
-	Requests      []*ServiceRequest `protobuf:"bytes,4,rep,name=requests,proto3" json:"requests,omitempty"`
+	Requests []*ServiceRequest `protobuf:"bytes,4,rep,name=requests,proto3" json:"requests,omitempty"`
+	// Replaces the attachments of the hello, after the forwarder was configured anew.
+	Attachments   *Attachments `protobuf:"bytes,5,opt,name=attachments,proto3" json:"attachments,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -92,6 +94,13 @@ func (x *SteerRequest) GetStatuses() []*BindingStatus {
 func (x *SteerRequest) GetRequests() []*ServiceRequest {
 	if x != nil {
 		return x.Requests
+	}
+	return nil
+}
+
+func (x *SteerRequest) GetAttachments() *Attachments {
+	if x != nil {
+		return x.Attachments
 	}
 	return nil
 }
@@ -182,12 +191,13 @@ var File_margay_v1alpha1_steering_proto protoreflect.FileDescriptor
 
 const file_margay_v1alpha1_steering_proto_rawDesc = "" +
 	"\n" +
-	"\x1emargay/v1alpha1/steering.proto\x12\x0fmargay.v1alpha1\x1a\x1dmargay/v1alpha1/binding.proto\x1a\x1dmargay/v1alpha1/request.proto\"\xfe\x01\n" +
+	"\x1emargay/v1alpha1/steering.proto\x12\x0fmargay.v1alpha1\x1a\x1dmargay/v1alpha1/binding.proto\x1a\x1dmargay/v1alpha1/request.proto\"\xbe\x02\n" +
 	"\fSteerRequest\x125\n" +
 	"\x05hello\x18\x01 \x01(\v2\x1f.margay.v1alpha1.ForwarderHelloR\x05hello\x12>\n" +
 	"\vprovisioned\x18\x02 \x01(\v2\x1c.margay.v1alpha1.ProvisionedR\vprovisioned\x12:\n" +
 	"\bstatuses\x18\x03 \x03(\v2\x1e.margay.v1alpha1.BindingStatusR\bstatuses\x12;\n" +
-	"\brequests\x18\x04 \x03(\v2\x1f.margay.v1alpha1.ServiceRequestR\brequests\"\x97\x02\n" +
+	"\brequests\x18\x04 \x03(\v2\x1f.margay.v1alpha1.ServiceRequestR\brequests\x12>\n" +
+	"\vattachments\x18\x05 \x01(\v2\x1c.margay.v1alpha1.AttachmentsR\vattachments\"\x97\x02\n" +
 	"\rSteerResponse\x128\n" +
 	"\tprovision\x18\x01 \x01(\v2\x1a.margay.v1alpha1.ProvisionR\tprovision\x121\n" +
 	"\aremoves\x18\x02 \x03(\v2\x17.margay.v1alpha1.RemoveR\aremoves\x12.\n" +
@@ -217,29 +227,31 @@ var file_margay_v1alpha1_steering_proto_goTypes = []any{
 	(*Provisioned)(nil),    // 3: margay.v1alpha1.Provisioned
 	(*BindingStatus)(nil),  // 4: margay.v1alpha1.BindingStatus
 	(*ServiceRequest)(nil), // 5: margay.v1alpha1.ServiceRequest
-	(*Provision)(nil),      // 6: margay.v1alpha1.Provision
-	(*Remove)(nil),         // 7: margay.v1alpha1.Remove
-	(*Drain)(nil),          // 8: margay.v1alpha1.Drain
-	(*Install)(nil),        // 9: margay.v1alpha1.Install
-	(*Refuse)(nil),         // 10: margay.v1alpha1.Refuse
+	(*Attachments)(nil),    // 6: margay.v1alpha1.Attachments
+	(*Provision)(nil),      // 7: margay.v1alpha1.Provision
+	(*Remove)(nil),         // 8: margay.v1alpha1.Remove
+	(*Drain)(nil),          // 9: margay.v1alpha1.Drain
+	(*Install)(nil),        // 10: margay.v1alpha1.Install
+	(*Refuse)(nil),         // 11: margay.v1alpha1.Refuse
 }
 var file_margay_v1alpha1_steering_proto_depIdxs = []int32{
 	2,  // 0: margay.v1alpha1.SteerRequest.hello:type_name -> margay.v1alpha1.ForwarderHello
 	3,  // 1: margay.v1alpha1.SteerRequest.provisioned:type_name -> margay.v1alpha1.Provisioned
 	4,  // 2: margay.v1alpha1.SteerRequest.statuses:type_name -> margay.v1alpha1.BindingStatus
 	5,  // 3: margay.v1alpha1.SteerRequest.requests:type_name -> margay.v1alpha1.ServiceRequest
-	6,  // 4: margay.v1alpha1.SteerResponse.provision:type_name -> margay.v1alpha1.Provision
-	7,  // 5: margay.v1alpha1.SteerResponse.removes:type_name -> margay.v1alpha1.Remove
-	8,  // 6: margay.v1alpha1.SteerResponse.drains:type_name -> margay.v1alpha1.Drain
-	9,  // 7: margay.v1alpha1.SteerResponse.installs:type_name -> margay.v1alpha1.Install
-	10, // 8: margay.v1alpha1.SteerResponse.refusals:type_name -> margay.v1alpha1.Refuse
-	0,  // 9: margay.v1alpha1.SteeringService.Steer:input_type -> margay.v1alpha1.SteerRequest
-	1,  // 10: margay.v1alpha1.SteeringService.Steer:output_type -> margay.v1alpha1.SteerResponse
-	10, // [10:11] is the sub-list for method output_type
-	9,  // [9:10] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	6,  // 4: margay.v1alpha1.SteerRequest.attachments:type_name -> margay.v1alpha1.Attachments
+	7,  // 5: margay.v1alpha1.SteerResponse.provision:type_name -> margay.v1alpha1.Provision
+	8,  // 6: margay.v1alpha1.SteerResponse.removes:type_name -> margay.v1alpha1.Remove
+	9,  // 7: margay.v1alpha1.SteerResponse.drains:type_name -> margay.v1alpha1.Drain
+	10, // 8: margay.v1alpha1.SteerResponse.installs:type_name -> margay.v1alpha1.Install
+	11, // 9: margay.v1alpha1.SteerResponse.refusals:type_name -> margay.v1alpha1.Refuse
+	0,  // 10: margay.v1alpha1.SteeringService.Steer:input_type -> margay.v1alpha1.SteerRequest
+	1,  // 11: margay.v1alpha1.SteeringService.Steer:output_type -> margay.v1alpha1.SteerResponse
+	11, // [11:12] is the sub-list for method output_type
+	10, // [10:11] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_margay_v1alpha1_steering_proto_init() }

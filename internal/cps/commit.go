@@ -54,7 +54,7 @@ func (c *Core) fail(r *record, event flow.Event, why *refusal) {
 	r.reason = why.reason
 	c.ledger.Credit(r.transaction())
 	c.detach(r)
-	c.sendRefusal(c.forwarder(r.binding.Ingress), r.transaction(), why)
+	c.sendRefusal(c.forwarder(r.binding.Ingress), r.transaction(), &r.binding.Match, why)
 	c.refuseJoined(r, why)
 	c.unwind(r)
 }
@@ -62,14 +62,17 @@ func (c *Core) fail(r *record, event flow.Event, why *refusal) {
 func (c *Core) refuseJoined(r *record, why *refusal) {
 	f := c.forwarder(r.binding.Ingress)
 	for _, t := range r.joined {
-		c.sendRefusal(f, t, why)
+		c.sendRefusal(f, t, &r.binding.Match, why)
 		c.closed.add(t, why.reason)
 	}
 	r.joined = nil
 }
 
-func (c *Core) sendRefusal(f *forwarder, t cats.Transaction, why *refusal) {
+func (c *Core) sendRefusal(f *forwarder, t cats.Transaction, key *cats.FlowKey, why *refusal) {
 	c.counters.Refused[why.reason]++
+	c.out.Refused = append(c.out.Refused, RefusedFlow{
+		Transaction: t, Ingress: f.name, Key: *key, Reason: why.reason, Stage: why.stage, Detail: why.detail,
+	})
 	if q := c.queue(f); q != nil {
 		q.Refusals = append(q.Refusals, cats.Refuse{
 			Transaction: t, Shard: c.config.Shard, Epoch: c.config.Epoch,

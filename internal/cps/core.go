@@ -130,6 +130,7 @@ func (c *Core) provisionDomain(d *Domain) {
 			c.abandon(f)
 			continue
 		}
+		c.compareAttachments(f)
 		c.provision(f)
 	}
 }

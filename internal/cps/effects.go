@@ -17,12 +17,13 @@ type Effects struct {
 	Steering      []Steering
 	SourceReplies []SourceReply
 	Explanations  []Explanation
+	Refused       []RefusedFlow // for the log: the ingress learns it by Steering
 }
 
 func (e *Effects) reset() {
 	*e = Effects{
 		Audit: e.Audit[:0], Closes: e.Closes[:0], Steering: e.Steering[:0],
-		SourceReplies: e.SourceReplies[:0], Explanations: e.Explanations[:0],
+		SourceReplies: e.SourceReplies[:0], Explanations: e.Explanations[:0], Refused: e.Refused[:0],
 	}
 }
 
@@ -32,6 +33,16 @@ type Audit struct {
 	Subject     string // who or what caused it: the name of a peer
 	Reason      cats.Reason
 	Transaction cats.Transaction // zero where there is none
+	Detail      string
+}
+
+// RefusedFlow is a service request that was refused, and why.
+type RefusedFlow struct {
+	Transaction cats.Transaction
+	Ingress     string
+	Key         cats.FlowKey
+	Reason      cats.Reason
+	Stage       string // with ReasonNoCandidate: the filter that left nothing
 	Detail      string
 }
 

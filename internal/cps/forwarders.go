@@ -24,6 +24,7 @@ type forwarder struct {
 	pausedUntil  cats.Instant               // its last commit failed
 	flows        map[*record]struct{}       // that have, had or will have a half here
 	deadline     cats.Instant               // of the answer to sent
+	disagreement string                     // of its attachments and the catalogue's, as last audited; empty: none
 
 	queued  cats.SteeringBatch
 	touched bool
@@ -90,6 +91,10 @@ func (c *Core) forwarderEvent(e *ForwarderEvent) {
 	if e.Session != f.session || !f.connected {
 		return
 	}
+	if e.Batch.Attachments != nil {
+		f.hello.Attachments = e.Batch.Attachments
+		c.compareAttachments(f)
+	}
 	for i := range e.Batch.Provisioned {
 		c.provisioned(f, &e.Batch.Provisioned[i])
 	}
@@ -127,6 +132,7 @@ func (c *Core) hello(f *forwarder, h *cats.ForwarderHello) {
 	f.hello = *h
 	f.hello.Bindings = nil
 	f.acknowledged = nil
+	c.compareAttachments(f)
 	c.provision(f)
 	c.settle(f, h.Bindings)
 }

@@ -2,6 +2,7 @@ package cps
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"slices"
 
 	"github.com/margay-net/margay/cats"
@@ -15,7 +16,7 @@ func (c *Core) serviceRequest(f *forwarder, q *cats.ServiceRequest) {
 	c.counters.Requests++
 	if refused := c.authenticate(f, q); refused != nil {
 		c.audit(Audit{Event: "request-refused", Subject: f.name, Reason: refused.reason, Transaction: q.Transaction, Detail: refused.detail})
-		c.sendRefusal(f, q.Transaction, refused)
+		c.sendRefusal(f, q.Transaction, &q.Key, refused)
 		return
 	}
 	if c.seenBefore(f, q) {
@@ -25,7 +26,7 @@ func (c *Core) serviceRequest(f *forwarder, q *cats.ServiceRequest) {
 		return
 	}
 	if refused := c.enter(q); refused != nil {
-		c.sendRefusal(f, q.Transaction, refused)
+		c.sendRefusal(f, q.Transaction, &q.Key, refused)
 		return
 	}
 	r := &record{request: *q, began: c.now, counted: true, expires: c.now.Add(min(q.Remaining, c.config.Timing.Pending))}
@@ -41,19 +42,17 @@ func (c *Core) serviceRequest(f *forwarder, q *cats.ServiceRequest) {
 	c.decide(r)
 }
 
-// authenticate checks that the request is the ingress's own, that clients of its tenant may come in there, and that its
-// tuple can be served.
+// authenticate checks that the request is the ingress's own, that its tuple can be served, and that its client may come
+// in there: by its tenant and by its source address.
 func (c *Core) authenticate(f *forwarder, q *cats.ServiceRequest) *refusal {
-	t := &q.Key.Tuple
 	switch {
 	case q.Transaction.IsZero():
 		return refuse(cats.ReasonMalformed, "the request has no transaction")
 	case q.Ingress != f.name:
 		return refuse(cats.ReasonUnauthorized, "the request names ingress %q, its session is that of %s", q.Ingress, f.name)
-	case t.Protocol != cats.TCP && t.Protocol != cats.UDP,
-		!t.Source.Addr().IsValid(), !t.Target.Addr().IsValid(), t.Source.Port() == 0, t.Target.Port() == 0,
-		t.Source.Addr().Is4() != t.Target.Addr().Is4(), t.Source.Addr().Is4In6(), t.Target.Addr().Is4In6():
-		return refuse(cats.ReasonMalformed, "tuple %s cannot be served", t)
+	}
+	if refused := checkTuple(&q.Key.Tuple); refused != nil {
+		return refused
 	}
 	attachment := c.catalogue.Attachment(q.Ingress, q.Key.Attachment)
 	if attachment == nil {
@@ -62,7 +61,39 @@ func (c *Core) authenticate(f *forwarder, q *cats.ServiceRequest) *refusal {
 	if attachment.Tenant != q.Key.Tenant {
 		return refuse(cats.ReasonUnauthorized, "attachment %s at %s belongs to tenant %s, not %q", attachment.Name, q.Ingress, attachment.Tenant, q.Key.Tenant)
 	}
+	return f.checkSource(attachment.Name, q.Key.Tuple.Source.Addr())
+}
+
+// checkTuple refuses what cannot be the tuple of a steered flow.
+func checkTuple(t *cats.Tuple) *refusal {
+	if t.Protocol != cats.TCP && t.Protocol != cats.UDP {
+		return refuse(cats.ReasonMalformed, "protocol %d cannot be steered: need 6 (tcp) or 17 (udp)", uint8(t.Protocol))
+	}
+	for _, end := range []struct {
+		name string
+		at   netip.AddrPort
+	}{{"source", t.Source}, {"target", t.Target}} {
+		switch {
+		case !end.at.Addr().IsValid():
+			return refuse(cats.ReasonMalformed, "the flow has no %s address: need an IPv4 or IPv6 address", end.name)
+		case end.at.Addr().Is4In6():
+			return refuse(cats.ReasonMalformed, "%s %s is an IPv4-mapped IPv6 address: need it as IPv4, %s", end.name, end.at.Addr(), end.at.Addr().Unmap())
+		case end.at.Port() == 0:
+			return refuse(cats.ReasonMalformed, "%s %s has port 0: need 1 to 65535", end.name, end.at.Addr())
+		}
+	}
+	if t.Source.Addr().Is4() != t.Target.Addr().Is4() {
+		return refuse(cats.ReasonMalformed, "source %s is of %s and target %s of %s: a flow is of one family, need a source of %s",
+			t.Source.Addr(), family(t.Source.Addr()), t.Target.Addr(), family(t.Target.Addr()), family(t.Target.Addr()))
+	}
 	return nil
+}
+
+func family(a netip.Addr) string {
+	if a.Is4() {
+		return "IPv4"
+	}
+	return "IPv6"
 }
 
 // seenBefore answers a transaction that is known: one under way or ACTIVE needs no answer, one that ended is refused
@@ -79,7 +110,7 @@ func (c *Core) seenBefore(f *forwarder, q *cats.ServiceRequest) bool {
 	}
 	if known {
 		c.counters.Duplicates++
-		c.sendRefusal(f, q.Transaction, refuse(reason, "transaction %s has ended", q.Transaction))
+		c.sendRefusal(f, q.Transaction, &q.Key, refuse(reason, "transaction %s has ended", q.Transaction))
 	}
 	return known
 }
@@ -90,16 +121,16 @@ func (c *Core) seenBefore(f *forwarder, q *cats.ServiceRequest) bool {
 func (c *Core) succeed(f *forwarder, q *cats.ServiceRequest, r *record) bool {
 	switch {
 	case r.binding.Ingress != f.name:
-		c.sendRefusal(f, q.Transaction, refuse(cats.ReasonStaleState, "the flow belongs to ingress %s", r.binding.Ingress))
+		c.sendRefusal(f, q.Transaction, &q.Key, refuse(cats.ReasonStaleState, "the flow belongs to ingress %s", r.binding.Ingress))
 		return false
 	case older(q.Transaction, r.transaction()):
-		c.sendRefusal(f, q.Transaction, refuse(cats.ReasonStaleState, "the flow has the newer transaction %s", r.transaction()))
+		c.sendRefusal(f, q.Transaction, &q.Key, refuse(cats.ReasonStaleState, "the flow has the newer transaction %s", r.transaction()))
 		return false
 	case slices.Contains(r.joined, q.Transaction):
 		c.counters.Duplicates++
 		return false
 	case r.underway() && len(r.joined) >= c.config.Limits.Joined:
-		c.sendRefusal(f, q.Transaction, refuse(cats.ReasonOverload, "%d requests already wait for transaction %s", len(r.joined), r.transaction()))
+		c.sendRefusal(f, q.Transaction, &q.Key, refuse(cats.ReasonOverload, "%d requests already wait for transaction %s", len(r.joined), r.transaction()))
 		return false
 	case r.underway():
 		c.counters.Joined++

@@ -192,7 +192,7 @@ type Miss struct {
 	Interface int    // index of the interface that it came in on
 	VLAN      uint16
 	TCPFlags  uint8  // the flags octet of the TCP header; 0 for UDP
-	Draining  bool   // the key has an entry that is draining
+	Over      bool   // the key has an entry that drains, or that a FIN or RST of the client has passed
 	Received  int64  // CLOCK_MONOTONIC ns, within 10 ms
 	Frame     []byte // from the Ethernet header on, as received; the caller's to keep
 }

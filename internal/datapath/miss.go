@@ -49,7 +49,7 @@ func decodeMiss(record []byte) (Miss, error) {
 	}
 	return Miss{
 		Key: decodeKey(&p.Key), Service: p.Service, Interface: int(p.Ingress), VLAN: p.Vlan, TCPFlags: p.TcpFlags,
-		Draining: p.Draining != 0, Received: int64(p.Received),
+		Over: p.Over != 0, Received: int64(p.Received),
 		Frame: append([]byte(nil), record[header:header+int(p.Length)]...),
 	}, nil
 }

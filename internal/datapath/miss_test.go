@@ -60,7 +60,7 @@ func TestMiss(t *testing.T) {
 				if m.Key != f.ingressKey("client-1") {
 					t.Errorf("key %+v, want %+v", m.Key, f.ingressKey("client-1"))
 				}
-				if m.Service != number[f.name] || m.Interface != n.index["client0"] || m.VLAN != 0 || m.Draining {
+				if m.Service != number[f.name] || m.Interface != n.index["client0"] || m.VLAN != 0 || m.Over {
 					t.Errorf("held as %+v", m)
 				}
 				if f.protocol == cats.TCP && m.TCPFlags != 0x02 || f.protocol == cats.UDP && m.TCPFlags != 0 {
@@ -127,10 +127,28 @@ func TestMiss(t *testing.T) {
 		}
 		m := n.expectMiss(t, "client0", ethernet(n.mac["client0"], clientMAC,
 			packet{tuple: f.forward(), ttl: 64, flags: "S"}.octets(t)))
-		if !m.Draining {
+		if !m.Over {
 			t.Error("the miss does not tell of the draining binding")
 		}
 	})
+	for _, flags := range []string{"FA", "R"} {
+		t.Run("a new SYN after the client's "+flags+" is held", func(t *testing.T) {
+			f := tcp4
+			must(t, n.Install(f.ingress("client-1", pathForward, hopClient)))
+			defer func() { must(t, n.Remove([]Key{f.ingressKey("client-1")})) }()
+			send := func(flags string) []byte {
+				return ethernet(n.mac["client0"], clientMAC, packet{tuple: f.forward(), ttl: 64, flags: flags}.octets(t))
+			}
+			for _, old := range []string{"S", "A", flags, "A"} {
+				if a, _ := n.run(t, "client0", send(old)); a != xdpRedirect {
+					t.Errorf("%s of the old connection: %s", old, actionName(a))
+				}
+			}
+			if m := n.expectMiss(t, "client0", send("S")); !m.Over {
+				t.Error("the miss does not tell of the binding that is over")
+			}
+		})
+	}
 }
 
 // TestUntouched proves that what is no service goes to the kernel as it came.

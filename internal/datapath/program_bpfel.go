@@ -142,7 +142,7 @@ type programMiss struct {
 	Length   uint32
 	Vlan     uint16
 	TcpFlags uint8
-	Draining uint8
+	Over     uint8
 	Pad      uint32
 }
 

@@ -348,7 +348,7 @@ func TestRemovalsWithoutSession(t *testing.T) {
 	}
 	g.session(forwarder.SessionDown)
 	for _, v := range g.core.Bindings() {
-		g.scan(forwarder.Usage{Transaction: v.Binding.Transaction, Half: v.Half, LastSeen: g.now, ForwardFlags: forwarder.RST})
+		g.scan(forwarder.Usage{Transaction: v.Binding.Transaction, Half: v.Half, LastSeen: g.now, ForwardFlags: forwarder.FIN, ReverseFlags: forwarder.FIN})
 	}
 	g.settle(cats.ReasonNone)
 	g.pass(5 * time.Second)

@@ -58,6 +58,10 @@ func checkTuple(t cats.Tuple) error {
 		return fmt.Errorf("addresses %s and %s are not of one family: %w", source, target, cats.ReasonBadPacket)
 	case source.Is4In6() || target.Is4In6():
 		return fmt.Errorf("an IPv4-mapped IPv6 address on the wire: %w", cats.ReasonBadPacket)
+	case t.Source.Port() == 0 || t.Target.Port() == 0:
+		return fmt.Errorf("port 0 in %s: %w", t, cats.ReasonBadPacket)
+	case source.IsUnspecified() || source.IsMulticast():
+		return fmt.Errorf("the source %s is no host's address: %w", source, cats.ReasonBadPacket)
 	case source.Zone() != "" || target.Zone() != "":
 		return fmt.Errorf("a zone in a flow's address: %w", cats.ReasonBadPacket)
 	}

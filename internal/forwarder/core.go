@@ -76,6 +76,9 @@ func (c *Core) Step(now cats.Instant, in *Events, out *Effects) (next cats.Insta
 	c.now, c.out = now, out
 	if in.Attachments != nil {
 		c.attach(in.Attachments)
+		if c.up && in.Session == SessionUnchanged {
+			out.Send.Attachments = c.clientAttachments()
+		}
 	}
 	for i := range in.Results {
 		c.settle(&in.Results[i])

@@ -67,6 +67,7 @@ type Miss struct {
 	Tuple      cats.Tuple
 	Flags      TCPFlags // zero unless Tuple.Protocol is TCP
 	Length     uint32   // octets that holding it takes
+	Over       bool     // the data plane had a binding for it whose flow had ended
 }
 
 // Identity is the explicit service identity of a request; exactly one field is set.

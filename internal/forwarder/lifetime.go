@@ -40,9 +40,30 @@ func (c *Core) reportCounters(r *record) (again cats.Instant) {
 	return cats.Never
 }
 
-// closed tells whether TCP ended the flow: FIN in both directions, or RST.
-func (r *record) closed() bool {
-	return (r.forwardFlags|r.reverseFlags)&RST != 0 || r.forwardFlags&r.reverseFlags&FIN != 0
+// resetSilence is how long nothing may follow an RST before it counts: one with a wrong sequence number ends nothing, and
+// the packets go on (RFC 5961 section 3).
+const resetSilence = 2 * time.Second
+
+// closed tells whether TCP ended the flow: FIN in both directions, or RST and nothing after it. Where an RST may still
+// count, again is when to look.
+func (c *Core) closed(r *record) (over bool, again cats.Instant) {
+	if r.forwardFlags&r.reverseFlags&FIN != 0 {
+		return true, 0
+	}
+	if (r.forwardFlags|r.reverseFlags)&RST == 0 {
+		return false, cats.Never
+	}
+	silent := r.lastSeen.Add(resetSilence)
+	if silent <= c.scanned {
+		return true, 0
+	}
+	return false, max(silent, c.now.Add(time.Second))
+}
+
+// halfOpen tells whether a flow is not known to be wanted by both ends: the instance has not answered, or the client has
+// sent nothing but one packet.
+func (r *record) halfOpen() bool {
+	return r.reverse.Packets == 0 || r.Binding.Match.Tuple.Protocol == cats.TCP && r.forward.Packets < 2
 }
 
 // idleLimit gives after how much silence r is over (RFC 5382 and RFC 4787, where the binding says nothing).
@@ -56,7 +77,7 @@ func (c *Core) idleLimit(r *record) time.Duration {
 		idle = r.Binding.Idle
 	}
 	switch {
-	case r.reverse.Packets == 0:
+	case r.halfOpen():
 		return min(idle, unanswered)
 	case r.forwardFlags|r.reverseFlags != 0:
 		return min(idle, l.TCPClosing)
@@ -66,14 +87,16 @@ func (c *Core) idleLimit(r *record) time.Duration {
 
 // life tells why the life of r is over now; if it is not, when to look again.
 func (c *Core) life(r *record) (end cats.Reason, again cats.Instant) {
-	if r.closed() {
+	over, again := c.closed(r)
+	if over {
 		return cats.ReasonFinished, 0
 	}
-	again = cats.Never
 	if r.Binding.Hard > 0 {
-		if again = r.since.Add(r.Binding.Hard); again <= c.now {
+		hard := r.since.Add(r.Binding.Hard)
+		if hard <= c.now {
 			return cats.ReasonHard, 0
 		}
+		again = min(again, hard)
 	}
 	idle := max(r.lastSeen, r.since).Add(c.idleLimit(r))
 	switch {

@@ -110,6 +110,7 @@ func TestFinished(t *testing.T) {
 			g := newRig(t)
 			b := g.establish(tcp(1))
 			g.scan(g.seen(b, 3, 3, c.forward, c.reverse))
+			g.scanFor(3 * time.Second) // nothing follows an RST that counts
 			s, ok := g.status(b.Transaction)
 			if got := ok && s.Result == cats.BindingEnding && s.Reason == cats.ReasonFinished; got != c.want {
 				t.Fatal(show(s, ok))
@@ -119,6 +120,24 @@ func TestFinished(t *testing.T) {
 			}
 		})
 	}
+	t.Run("an RST that packets follow ends nothing", func(t *testing.T) {
+		g := newRig(t)
+		b := g.establish(tcp(1))
+		for i := range uint64(20) {
+			g.scan(g.seen(b, 3+i, 3+i, forwarder.RST, 0))
+			g.pass(time.Second)
+		}
+		if s, ok := g.status(b.Transaction); ok && s.Result == cats.BindingEnding {
+			t.Fatal(show(s, ok))
+		}
+	})
+	t.Run("answers alone do not make a TCP flow established", func(t *testing.T) {
+		g := newRig(t)
+		b := g.establish(tcp(1))
+		g.scan(g.seen(b, 1, 6, 0, 0))
+		g.scanFor(40 * time.Second)
+		g.wantStatus(b.Transaction, cats.BindingEnding, cats.ReasonIdle)
+	})
 	t.Run("FIN both ways in two scans", func(t *testing.T) {
 		g := newRig(t)
 		b := g.establish(tcp(1))

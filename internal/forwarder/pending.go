@@ -2,6 +2,7 @@ package forwarder
 
 import (
 	"encoding/binary"
+	"time"
 
 	"github.com/margay-net/margay/cats"
 )
@@ -25,6 +26,10 @@ type heldPacket struct {
 	length int
 }
 
+// settled is the age from which on a binding cannot be younger than a packet that the data plane handed up before it was
+// in force.
+const settled = time.Second
+
 // miss takes a packet that no binding covers: it is released, held, or dropped by a reason.
 func (c *Core) miss(m *Miss) {
 	if checkTuple(m.Tuple) != nil {
@@ -38,7 +43,8 @@ func (c *Core) miss(m *Miss) {
 	}
 	k := tupleKey(c.numberOf(m.Attachment), m.Tuple)
 	if r := c.byClient[k]; r != nil && r.phase != installing {
-		if !r.over() || !opens(m) {
+		over := r.over() || m.Over && c.now.Sub(r.since) > settled
+		if !over || !opens(m) {
 			c.out.Releases = append(c.out.Releases, Release{m.Handle, r.id.transaction})
 			return
 		}

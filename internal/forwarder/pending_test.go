@@ -501,3 +501,41 @@ func TestAnnounce(t *testing.T) {
 		}
 	})
 }
+
+// TestImpossibleSources is what no C-PS would accept as a client: it must not even be asked.
+func TestImpossibleSources(t *testing.T) {
+	for _, source := range []string{"192.0.2.10:0", "0.0.0.0:51000", "224.0.0.1:51000"} {
+		t.Run(source, func(t *testing.T) {
+			g := newRig(t, func(c *forwarder.Config) { c.Attachments[0].Prefixes = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")} })
+			tuple := tcp(51000)
+			tuple.Source = netip.MustParseAddrPort(source)
+			h := g.arrive(tuple, forwarder.SYN)
+			g.wantDropped(h, cats.ReasonBadPacket)
+			if len(g.requests) != 0 {
+				t.Fatalf("the C-PS was asked: %+v", g.requests)
+			}
+		})
+	}
+}
+
+// TestSYNAfterTheEnd is a client that uses its port again before the agent has looked at the end of the last flow.
+func TestSYNAfterTheEnd(t *testing.T) {
+	g := newRig(t)
+	old := g.establish(tcp(51000))
+	g.pass(10 * time.Second)
+	m := g.packet(tcp(51000), forwarder.SYN)
+	m.Over = true
+	g.step(&forwarder.Events{Misses: []forwarder.Miss{m}})
+	g.wantHeld(m.Handle)
+	if r := g.requests[len(g.requests)-1]; r.Transaction == old.Transaction || r.Key.Tuple != tcp(51000) {
+		t.Fatalf("request %+v", r)
+	}
+	t.Run("a SYN that was handed up before its binding was in force is released into it", func(t *testing.T) {
+		g := newRig(t)
+		b := g.establish(tcp(51001))
+		m := g.packet(tcp(51001), forwarder.SYN)
+		m.Over = true
+		g.step(&forwarder.Events{Misses: []forwarder.Miss{m}})
+		g.wantReleased(m.Handle, b.Transaction)
+	})
+}

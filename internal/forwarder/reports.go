@@ -40,9 +40,7 @@ func (c *Core) hello() {
 		Name: c.cfg.Name, BootID: c.cfg.BootID, LayoutVersion: c.cfg.LayoutVersion,
 		Capabilities: c.cfg.Capabilities, ReturnSID: c.cfg.ReturnSID,
 	}
-	for _, a := range c.cfg.Attachments {
-		h.Attachments = append(h.Attachments, cats.ClientAttachment{Name: a.Name, Tenant: a.Tenant})
-	}
+	h.Attachments = c.clientAttachments()
 	for _, shard := range slices.Sorted(maps.Keys(c.epochs)) {
 		h.Highest = append(h.Highest, cats.ShardEpoch{Shard: shard, Epoch: c.epochs[shard]})
 	}
@@ -58,6 +56,15 @@ func (c *Core) hello() {
 			c.report(r, cats.BindingEnding, r.why(), "")
 		}
 	}
+}
+
+// clientAttachments gives the attachments as the C-PS is told of them; not nil.
+func (c *Core) clientAttachments() []cats.ClientAttachment {
+	all := make([]cats.ClientAttachment, 0, len(c.cfg.Attachments))
+	for _, a := range c.cfg.Attachments {
+		all = append(all, cats.ClientAttachment{Name: a.Name, Tenant: a.Tenant, Prefixes: slices.Clone(a.Prefixes)})
+	}
+	return all
 }
 
 // held gives a half as the C-PS is told of it.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/margay-net/margay/cats"
 	"github.com/margay-net/margay/internal/lab"
 )
 
@@ -120,7 +121,7 @@ func (l *lane) installNoCode() (*noCode, error) {
 		nodes[name] = n
 	}
 	n := &noCode{
-		node: nodes["IF-1"].Namespace(), service: service, instance: instance, source: ingressSource, segments: segments,
+		node: nodes["IF-1"].Namespace(), protocol: cats.UDP, service: service, instance: instance, source: ingressSource, segments: segments,
 		core: "core1", returns: returnSID, client: client.Addr(),
 	}
 	err := errors.Join(

@@ -113,7 +113,7 @@ func newNoCode(s *stage, generator, sink *namespace.Namespace) (*ingress, *noCod
 	}
 	node := i.in.node
 	n := &noCode{
-		node: node, service: service, instance: instance, source: ingressSource, segments: segments, core: i.out.name,
+		node: node, protocol: cats.UDP, service: service, instance: instance, source: ingressSource, segments: segments, core: i.out.name,
 		returns: returnSID, client: client.Addr(),
 	}
 	err = errors.Join(

@@ -34,6 +34,7 @@ type area struct {
 var areas = []area{
 	{"datapath", datapathArea},
 	{"firstpacket", firstPacketArea},
+	{"conn", connArea},
 }
 
 func main() {

@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 
+	"github.com/margay-net/margay/cats"
 	"github.com/margay-net/margay/internal/lab/namespace"
 )
 
@@ -23,7 +24,8 @@ import (
 // instance, a seg6 route encapsulates, End.DX4 takes the replies in, and conntrack restores their source.
 type noCode struct {
 	node     *namespace.Namespace
-	service  netip.AddrPort // UDP
+	protocol cats.Protocol
+	service  netip.AddrPort
 	instance netip.AddrPort
 	source   netip.Addr // outer
 	segments []netip.Addr
@@ -37,7 +39,7 @@ type noCode struct {
 func (n *noCode) setUp() error {
 	return n.node.Do(func() error {
 		rules := fmt.Sprintf("table ip bench {\n chain before {\n  type nat hook prerouting priority dstnat\n"+
-			"  ip daddr %s udp dport %d dnat to %s\n }\n}\n", n.service.Addr(), n.service.Port(), n.instance)
+			"  ip daddr %s %s dport %d dnat to %s\n }\n}\n", n.service.Addr(), n.protocol, n.service.Port(), n.instance)
 		return errors.Join(
 			command(rules, "nft", "-f", "-"),
 			tunnelSource(n.source),

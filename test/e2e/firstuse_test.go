@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/margay-net/margay/internal/lab"
@@ -65,6 +66,17 @@ func TestFirstUse(t *testing.T) {
 		if sent := syns(wire, netip.MustParseAddrPort(target)); sent != 1 {
 			t.Errorf("%s: the client sent %d SYNs, want 1", target, sent)
 		}
+	}
+	before, err := run("lab", "status", name)
+	if err != nil || strings.Count(before, " yes\n") != len(l.Daemons()) {
+		t.Errorf("not everything is ready: %v\n%s", err, before)
+	}
+	said, err := run("lab", "restart", name, "csma-1")
+	if err != nil || !strings.HasPrefix(said, "csma-1 ready, pid ") {
+		t.Errorf("restart: %q, %v", said, err)
+	}
+	if after, err := run("lab", "status", name); err != nil || after == before {
+		t.Errorf("after a restart the same is there: %v\n%s", err, after)
 	}
 }
 

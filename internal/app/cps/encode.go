@@ -111,8 +111,8 @@ func encodeForwarder(v *core.ForwarderView, now cats.Instant) *pb.ForwarderStatu
 		since := uint64(now.Sub(v.Since).Milliseconds())
 		m.SinceMs = &since
 	}
-	for _, a := range v.Hello.Attachments {
-		m.Attachments = append(m.Attachments, &pb.Attachment{Name: a.Name, Tenant: a.Tenant})
+	for i := range v.Hello.Attachments {
+		m.Attachments = append(m.Attachments, v1alpha1.EncodeAttachment(&v.Hello.Attachments[i]))
 	}
 	for _, id := range v.Deliveries {
 		m.Deliveries = append(m.Deliveries, string(id))

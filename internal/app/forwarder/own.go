@@ -76,7 +76,7 @@ func (a *App) takeMisses(batch []datapath.Miss) {
 		}
 		a.in.Misses = append(a.in.Misses, core.Miss{
 			Handle: a.held.put(m), Attachment: a.attachmentName(m.Key.Attachment), Tuple: m.Key.Tuple,
-			Flags: core.TCPFlags(m.TCPFlags), Length: uint32(len(m.Frame)),
+			Flags: core.TCPFlags(m.TCPFlags), Length: uint32(len(m.Frame)), Over: m.Over,
 		})
 	}
 }

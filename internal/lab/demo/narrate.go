@@ -13,13 +13,22 @@ import (
 
 // narrate goes through the seven steps of section 14 with what was seen at each.
 func (s *stage) narrate(announced string, w *wire, c *conversation, row *api.BindingRow, before, after calls) {
-	b := row.GetBinding()
 	sent, _ := find(w.client.Packets(), cats.Tuple{Protocol: cats.TCP, Source: clientEnd, Target: service}, true)
-	delivered, _ := find(w.client.Packets(), cats.Tuple{Protocol: cats.TCP, Source: service, Target: clientEnd}, false)
-	steered, returned := first(w.core(toInstance)), first(w.core(toClient))
-	arrived, _ := find(w.b.Packets(), toInstance, false)
-	answered, _ := find(w.b.Packets(), toClient, true)
-	path, back := segments(b.GetForward().GetPath().GetSegments()), segments(b.GetReverse().GetPath().GetSegments())
+	s.narrateDecision(announced, sent, c, row.GetBinding(), before)
+	s.narratePackets(w, sent, row.GetBinding())
+
+	s.step(7, "Later packets use the binding; the C-PS and the PCE hear nothing of them.")
+	s.draft("second request answered by", "B", c.second.greeting.Instance)
+	s.draft("requests to the C-PS, to the PCE", "0, 0",
+		fmt.Sprintf("%d, %d", after.serviceRequests-c.between.serviceRequests, after.pathRequests-c.between.pathRequests))
+	s.expect("packets of the flow at instance A", "0", fmt.Sprint(count(w.a.Packets(), func(p *capture.Packet) bool { return p.Tuple.Source == clientEnd })))
+	s.note("%d packets came to B, %d of them after the second request", count(w.b.Packets(), func(p *capture.Packet) bool { return p.Tuple == toInstance }),
+		count(w.b.Packets(), func(p *capture.Packet) bool { return p.Tuple == toInstance && p.At.After(c.second.asked) }))
+}
+
+// narrateDecision is from the first packet to the binding.
+func (s *stage) narrateDecision(announced string, sent capture.Packet, c *conversation, b *api.Binding, before calls) {
+	path := b.GetForward().GetPath()
 
 	s.step(1, "IF-1 gets the packet, reads the request metadata, finds no binding, holds the packet, asks the C-PS.")
 	s.note("%s", prompt(requestVerb))
@@ -32,15 +41,24 @@ func (s *stage) narrate(announced string, w *wire, c *conversation, row *api.Bin
 	s.draft("instance that answered", "B", c.first.greeting.Instance)
 
 	s.step(3, "The C-PS asks its PCE for a path from IF-1 to EF-2 within the bound.")
-	s.draft("headend, endpoint", "IF-1, EF-2", ends(b.GetForward().GetPath()))
-	s.expect("delay within the bound", "at most "+maxDelay, bounded(b.GetForward().GetPath()))
-	s.expect("end of the segment list", "attachment of B at EF-2", s.attachment(path))
-	s.note("nodes %s", strings.Join(b.GetForward().GetPath().GetNodes(), " > "))
+	s.draft("headend, endpoint", "IF-1, EF-2", ends(path))
+	s.expect("delay within the bound", "at most "+maxDelay, bounded(path))
+	s.expect("end of the segment list", "attachment of B at EF-2", s.attachment(segments(path.GetSegments())))
+	s.note("nodes %s", strings.Join(path.GetNodes(), " > "))
 	s.expect("path computations, forward and return", "2", fmt.Sprint(c.between.pathRequests-before.pathRequests))
 
 	s.step(4, "The C-PS sends the binding: match, destination replacement, path, delivery at EF-2.")
 	s.draft("match", "192.0.2.10:51000 -> 192.0.2.100:443", endpoints(b.GetMatch().GetTuple()))
 	s.draft("replace the destination by", "198.51.100.21:443", endpoint(b.GetForward().GetLocator().GetAddress(), b.GetForward().GetLocator().GetPort()))
+}
+
+// narratePackets is what became of the first packet and of the answer to it.
+func (s *stage) narratePackets(w *wire, sent capture.Packet, b *api.Binding) {
+	delivered, _ := find(w.client.Packets(), cats.Tuple{Protocol: cats.TCP, Source: service, Target: clientEnd}, false)
+	steered, returned := first(w.core(toInstance)), first(w.core(toClient))
+	arrived, _ := find(w.b.Packets(), toInstance, false)
+	answered, _ := find(w.b.Packets(), toClient, true)
+	path, back := segments(b.GetForward().GetPath().GetSegments()), segments(b.GetReverse().GetPath().GetSegments())
 
 	s.step(5, "IF-1 commits both directions, rewrites the held packet, encapsulates it, sends it toward EF-2.")
 	s.draft("packet after ingress steering", "192.0.2.10:51000 -> 198.51.100.21:443", flow(steered))
@@ -56,14 +74,6 @@ func (s *stage) narrate(announced string, w *wire, c *conversation, row *api.Bin
 	s.expect("its outer header: the binding's segments", back, outer(returned))
 	s.draft("packet delivered to the client", "192.0.2.100:443 -> 192.0.2.10:51000", flow(delivered)+encapsulated(delivered))
 	s.expect("its checksums", "valid", checksums(delivered))
-
-	s.step(7, "Later packets use the binding; the C-PS and the PCE hear nothing of them.")
-	s.draft("second request answered by", "B", c.second.greeting.Instance)
-	s.draft("requests to the C-PS, to the PCE", "0, 0",
-		fmt.Sprintf("%d, %d", after.serviceRequests-c.between.serviceRequests, after.pathRequests-c.between.pathRequests))
-	s.expect("packets of the flow at instance A", "0", fmt.Sprint(count(w.a.Packets(), func(p *capture.Packet) bool { return p.Tuple.Source == clientEnd })))
-	s.note("%d packets came to B, %d of them after the second request", count(w.b.Packets(), func(p *capture.Packet) bool { return p.Tuple == toInstance }),
-		count(w.b.Packets(), func(p *capture.Packet) bool { return p.Tuple == toInstance && p.At.After(c.second.asked) }))
 }
 
 // ends names the first and the last node of a path.

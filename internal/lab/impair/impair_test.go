@@ -32,7 +32,7 @@ const patience = 60 * time.Second
 
 // stage is a link with a middle: left (namespace left) – a, b (namespace middle) – right (namespace right).
 type stage struct {
-	t                   *testing.T
+	t                   testing.TB
 	left, middle, right *namespace.Namespace
 	out                 int // sends at left
 	in                  int // receives at right
@@ -46,7 +46,7 @@ var serial atomic.Int32
 
 const mtu = 9000
 
-func newStage(t *testing.T) *stage {
+func newStage(t testing.TB) *stage {
 	t.Helper()
 	testenv.RequireRoot(t)
 	s := &stage{t: t, writer: packetsocket.NewWriter(1), reader: packetsocket.NewReader(64, 1<<16)}
@@ -505,4 +505,28 @@ func TestMetrics(t *testing.T) {
 		}
 		return strings.Contains(b.String(), `margay_lab_impair_sent_total{direction="a to b"} 10`)
 	})
+}
+
+// BenchmarkFrames sends 60 octets from end to end, never more than a window under way.
+func BenchmarkFrames(b *testing.B) {
+	for _, c := range []struct {
+		name   string
+		window int
+		set    *Impairment
+	}{{"joined", 64, nil}, {"process", 64, &Impairment{Queue: 1}}, {"joined alone", 1, nil}, {"process alone", 1, &Impairment{Queue: 1}}} {
+		b.Run(c.name, func(b *testing.B) {
+			s := newStage(b)
+			s.process()
+			s.apply(c.set, AToB)
+			sent, arrived := 0, 0
+			for b.Loop() {
+				for sent-arrived == c.window {
+					arrived += len(s.take())
+				}
+				s.send(sent, 60)
+				sent++
+			}
+			s.eventually("all arrive", func() bool { arrived += len(s.take()); return arrived == sent })
+		})
+	}
 }

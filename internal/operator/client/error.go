@@ -71,7 +71,7 @@ func title(role trust.Role) string {
 
 var (
 	connectionFault = regexp.MustCompile(`connection error: desc = ("(?:[^"\\]|\\.)*")`)
-	dialFault       = regexp.MustCompile(`^transport: Error while dialing: (?:dial \S+ \S+ )?`)
+	dialFault       = regexp.MustCompile(`^transport: Error while dialing: (?:dial (?:tcp|unix)(?: \S+)?: )?`)
 )
 
 // transportFault takes what went wrong out of the message of a connection that could not be made; empty: it was made.
@@ -86,7 +86,7 @@ func transportFault(message string) (why string, dialed bool) {
 		why = found[1]
 	}
 	if prefix := dialFault.FindString(why); prefix != "" {
-		return strings.TrimPrefix(strings.TrimPrefix(why, prefix), ": "), true
+		return strings.TrimPrefix(why, prefix), true
 	}
 	return strings.TrimPrefix(why, "transport: authentication handshake failed: "), false
 }

@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	pb "github.com/margay-net/margay/api/margayv1alpha1"
@@ -22,9 +23,7 @@ func encodeHello(h *cats.ForwarderHello) []*pb.ForwarderHello {
 			ReturnSid:     octets(h.ReturnSID),
 			More:          n < len(bindings),
 		}
-		for _, a := range h.Attachments {
-			part.Attachments = append(part.Attachments, &pb.Attachment{Name: a.Name, Tenant: a.Tenant})
-		}
+		part.Attachments = encodeAttachments(h.Attachments)
 		for _, s := range h.Highest {
 			part.Highest = append(part.Highest, &pb.ShardEpoch{Shard: uint32(s.Shard), Epoch: EncodeEpoch(s.Epoch)})
 		}
@@ -49,7 +48,6 @@ func decodeHello(m *pb.ForwarderHello) (cats.ForwarderHello, error) {
 	if h.BootID == "" {
 		d.fail("boot_id", cats.ReasonMalformed, "missing")
 	}
-	d.most("attachments", len(m.GetAttachments()), MaxServices)
 	d.most("highest", len(m.GetHighest()), MaxServices)
 	if d.err != nil {
 		return h, d.err
@@ -58,8 +56,7 @@ func decodeHello(m *pb.ForwarderHello) (cats.ForwarderHello, error) {
 	if h.Capabilities, err = DecodeCapabilities(m.GetCapabilities()); err != nil {
 		return h, err
 	}
-	h.Attachments = decodeRows(d, "attachments", m.GetAttachments(), decodeAttachment,
-		func(a cats.ClientAttachment) string { return a.Name })
+	h.Attachments = decodeAttachments(d, "attachments", m.GetAttachments())
 	h.Highest = decodeRows(d, "highest", m.GetHighest(), decodeShardEpoch,
 		func(s cats.ShardEpoch) cats.Shard { return s.Shard })
 	h.Bindings = decodeBatch(d, "bindings", m.GetBindings(), decodeHeld)
@@ -94,9 +91,37 @@ func decodeHeld(m *pb.HeldBinding) (cats.HeldBinding, error) {
 	return h, d.err
 }
 
+// EncodeAttachment gives the message form of a.
+func EncodeAttachment(a *cats.ClientAttachment) *pb.Attachment {
+	m := &pb.Attachment{Name: a.Name, Tenant: a.Tenant}
+	for _, p := range a.Prefixes {
+		m.SourcePrefixes = append(m.SourcePrefixes, EncodePrefix(p))
+	}
+	return m
+}
+
+func encodeAttachments(all []cats.ClientAttachment) []*pb.Attachment {
+	var out []*pb.Attachment
+	for i := range all {
+		out = append(out, EncodeAttachment(&all[i]))
+	}
+	return out
+}
+
+// decodeAttachments decodes all attachments of a forwarder; not nil, unless there is an error.
+func decodeAttachments(d *decoder, field string, all []*pb.Attachment) []cats.ClientAttachment {
+	if d.most(field, len(all), MaxServices); d.err != nil {
+		return nil
+	}
+	return decodeRows(d, field, all, decodeAttachment, func(a cats.ClientAttachment) string { return a.Name })
+}
+
 func decodeAttachment(m *pb.Attachment) (cats.ClientAttachment, error) {
 	d := &decoder{}
 	a := cats.ClientAttachment{Name: d.name("name", m.GetName()), Tenant: d.name("tenant", m.GetTenant())}
+	if d.most("source_prefixes", len(m.GetSourcePrefixes()), MaxServices); d.err == nil && len(m.GetSourcePrefixes()) > 0 {
+		a.Prefixes = decodeRows(d, "source_prefixes", m.GetSourcePrefixes(), DecodePrefix, func(p netip.Prefix) netip.Prefix { return p })
+	}
 	return a, d.err
 }
 
@@ -105,7 +130,7 @@ func join(h, part *cats.ForwarderHello) error {
 	d := &decoder{}
 	if h.Name != part.Name || h.BootID != part.BootID || h.LayoutVersion != part.LayoutVersion ||
 		h.Capabilities != part.Capabilities || h.ReturnSID != part.ReturnSID ||
-		!slices.Equal(h.Highest, part.Highest) || !slices.Equal(h.Attachments, part.Attachments) {
+		!slices.Equal(h.Highest, part.Highest) || !slices.EqualFunc(h.Attachments, part.Attachments, cats.ClientAttachment.Equal) {
 		d.fail("hello", cats.ReasonMalformed, "a part differs from the first one in more than bindings")
 	}
 	d.most("hello.bindings", len(h.Bindings)+len(part.Bindings), MaxHelloBindings)
@@ -146,7 +171,7 @@ func (r *ForwarderReader) Next(m *pb.SteerRequest) (cats.ForwarderBatch, error) 
 		r.greeted, r.hello = true, nil
 		return batch, nil
 	}
-	if len(batch.Provisioned)+len(batch.Statuses)+len(batch.Requests) > 0 {
+	if batch.Attachments != nil || len(batch.Provisioned)+len(batch.Statuses)+len(batch.Requests) > 0 {
 		return cats.ForwarderBatch{}, fmt.Errorf("hello: other parts of the session before its last part: %w", cats.ReasonMalformed)
 	}
 	r.hello = batch.Hello

@@ -14,6 +14,9 @@ func EncodeForwarder(b *cats.ForwarderBatch) []*pb.SteerRequest {
 			out = append(out, &pb.SteerRequest{Hello: part})
 		}
 	}
+	if b.Attachments != nil {
+		out = append(out, &pb.SteerRequest{Attachments: &pb.Attachments{Attachments: encodeAttachments(b.Attachments)}})
+	}
 	for i := range b.Provisioned {
 		out = append(out, &pb.SteerRequest{Provisioned: encodeProvisioned(&b.Provisioned[i])})
 	}
@@ -44,6 +47,9 @@ func decodeForwarderBatch(m *pb.SteerRequest) (cats.ForwarderBatch, error) {
 		hello, err := decodeHello(m.GetHello())
 		d.nest("hello", err)
 		b.Hello = &hello
+	}
+	if m.GetAttachments() != nil {
+		b.Attachments = decodeAttachments(d, "attachments.attachments", m.GetAttachments().GetAttachments())
 	}
 	if m.GetProvisioned() != nil {
 		provisioned, err := decodeProvisioned(m.GetProvisioned())

@@ -1,0 +1,95 @@
+package cps
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/margay-net/margay/cats"
+)
+
+// attachment gives a client attachment as its forwarder has it; nil: it has none of that name.
+func (f *forwarder) attachment(name string) *cats.ClientAttachment {
+	for i := range f.hello.Attachments {
+		if f.hello.Attachments[i].Name == name {
+			return &f.hello.Attachments[i]
+		}
+	}
+	return nil
+}
+
+// checkSource refuses a flow that its ingress would drop: it comes in at an attachment that the ingress does not have,
+// or from an address that may not come in there (CP section 12).
+func (f *forwarder) checkSource(name string, source netip.Addr) *refusal {
+	a := f.attachment(name)
+	if a == nil {
+		return refuse(cats.ReasonUnauthorized, "ingress %s is not configured with attachment %s and drops what comes in there", f.name, name)
+	}
+	if !a.Admits(source) {
+		return refuse(cats.ReasonUnauthorized, "source %s may not come in at attachment %s of %s, which drops it; need an address of %s",
+			source, name, f.name, some(a.Prefixes))
+	}
+	return nil
+}
+
+// compareAttachments audits where the attachments of a forwarder and those of the catalogue differ, once until that
+// changes: clients of such an attachment get no service.
+func (c *Core) compareAttachments(f *forwarder) {
+	if !f.connected {
+		return
+	}
+	found := c.disagreement(f)
+	if found != f.disagreement && found != "" {
+		c.audit(Audit{Event: AttachmentsDisagree, Subject: f.name, Reason: cats.ReasonUnauthorized, Detail: found})
+	}
+	f.disagreement = found
+}
+
+// AttachmentsDisagree is the Event of an Audit about client attachments that only the catalogue or only the forwarder
+// has, or that have different tenants.
+const AttachmentsDisagree = "attachments-disagree"
+
+func (c *Core) disagreement(f *forwarder) string {
+	only := make(map[string]string) // tenants by attachment that the forwarder has not shown yet
+	for _, a := range c.catalogue.Records().Attachments {
+		if a.Ingress == f.name {
+			only[a.Name] = a.Tenant
+		}
+	}
+	var differ []string
+	for i := range f.hello.Attachments {
+		a := &f.hello.Attachments[i]
+		tenant, both := only[a.Name]
+		delete(only, a.Name)
+		switch {
+		case !both:
+			differ = append(differ, fmt.Sprintf("%s is only in the forwarder's configuration", a.Name))
+		case tenant != a.Tenant:
+			differ = append(differ, fmt.Sprintf("%s belongs to tenant %s in the catalogue and to %s in the forwarder's configuration", a.Name, tenant, a.Tenant))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(only)) {
+		differ = append(differ, fmt.Sprintf("%s is only in the catalogue", name))
+	}
+	if len(differ) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("clients get no service where the attachments of %s differ: %s", f.name, some(differ))
+}
+
+// mostNamed is how many things of a list are named for a person.
+const mostNamed = 8
+
+func some[T any](list []T) string {
+	var names []string
+	for _, v := range list[:min(len(list), mostNamed)] {
+		names = append(names, fmt.Sprint(v))
+	}
+	text := strings.Join(names, ", ")
+	if more := len(list) - mostNamed; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
