@@ -79,7 +79,7 @@ type Provisioned struct {
 type ForwarderBatch struct {
 	Hello       *ForwarderHello
 	Attachments []ClientAttachment // not nil: replaces those of the hello
-	Provisioned []Provisioned // each shard at most once
+	Provisioned []Provisioned      // each shard at most once
 	Statuses    []BindingStatus
 	Requests    []ServiceRequest
 }

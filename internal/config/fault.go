@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -49,6 +50,20 @@ func (e *Error) Error() string {
 		}
 	}
 	return out.String()
+}
+
+// Brief gives err in one line for a log: of a file's faults only the first, and how many more there are.
+func Brief(err error) string {
+	var file *Error
+	if !errors.As(err, &file) || len(file.Faults) == 0 {
+		return strings.ReplaceAll(err.Error(), "\n", "; ")
+	}
+	first := file.Faults[0]
+	text := fmt.Sprintf("%s:%d:%d: %s", file.File, first.Line, first.Column, first.Text)
+	if more := len(file.Faults) - 1; more > 0 {
+		text += fmt.Sprintf("; %d more: --check shows all", more)
+	}
+	return text
 }
 
 // indent is white space as wide as the first n characters of line: tabs stay tabs.

@@ -54,16 +54,32 @@ func NewReloader[T any](current T, load func() (T, error), prepare Prepare[T], l
 func (r *Reloader[T]) Reload(ctx context.Context) error {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
+	before := r.current
 	if err := r.replace(ctx); err != nil {
 		r.reloads.WithLabelValues("refused").Inc()
 		r.good.Set(0)
-		r.log.Error("configuration refused; the last good one stays in force", "error", err)
+		r.log.Error("configuration refused; the last good one stays in force: " + Brief(err))
 		return err
 	}
 	r.reloads.WithLabelValues("applied").Inc()
 	r.good.Set(1)
-	r.log.Info("configuration applied")
+	r.log.Info("configuration applied: " + changes(before, r.current))
 	return nil
+}
+
+// changes tells which top-level keys differ between two configurations; files that they name may differ beside that.
+func changes[T any](before, after T) string {
+	old, now := fieldsOf(reflect.ValueOf(&before).Elem()), fieldsOf(reflect.ValueOf(&after).Elem())
+	var changed []string
+	for _, f := range sorted(now) {
+		if !reflect.DeepEqual(old[f.key].value.Interface(), f.value.Interface()) {
+			changed = append(changed, f.key)
+		}
+	}
+	if len(changed) == 0 {
+		return "its own settings are as before, the files that it names were read again"
+	}
+	return strings.Join(changed, ", ") + " changed"
 }
 
 func (r *Reloader[T]) replace(ctx context.Context) error {

@@ -20,6 +20,15 @@ func (f *forwarder) attachment(name string) *cats.ClientAttachment {
 	return nil
 }
 
+// Attachments gives the client attachments that an ingress has told of in its present session; nil: it has none. They
+// must not be changed.
+func (c *Core) Attachments(ingress string) []cats.ClientAttachment {
+	if f := c.forwarders[ingress]; f != nil && f.connected {
+		return f.hello.Attachments
+	}
+	return nil
+}
+
 // checkSource refuses a flow that its ingress would drop: it comes in at an attachment that the ingress does not have,
 // or from an address that may not come in there (CP section 12).
 func (f *forwarder) checkSource(name string, source netip.Addr) *refusal {

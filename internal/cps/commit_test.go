@@ -325,6 +325,7 @@ func TestLimits(t *testing.T) {
 	for _, name := range []string{"IF-1", "EF-1", "EF-2"} {
 		s.connect(name)
 	}
+	s.report("csma-1", 0, 5)
 	s.report("csma-2", 100, 5)
 	t.Run("a client has a bounded number of transactions under way", func(t *testing.T) {
 		var first *cats.Binding

@@ -135,18 +135,29 @@ func (c *Core) provisionDomain(d *Domain) {
 	}
 }
 
-// openGate begins to decide once the bindings are rebuilt: every forwarder of the domain has told what it holds and
-// taken its rules, or the wait is over. What came meanwhile is decided in its order.
+// complete tells whether everybody who is waited for after a start has spoken: every forwarder has told what it holds and
+// taken its rules, every C-SMA has sent its rows, and there is a topology.
+func (c *Core) complete() bool {
+	for _, name := range c.expected {
+		if f := c.forwarders[name]; f == nil || !f.connected || !f.answered {
+			return false
+		}
+	}
+	for name := range c.sources {
+		if c.cst.Position(name).Epoch == 0 {
+			return false
+		}
+	}
+	return c.pce != nil
+}
+
+// openGate begins to decide once the bindings are rebuilt and the sources were heard, or the wait is over. What came meanwhile is decided in its order.
 func (c *Core) openGate() {
 	if c.open || !c.fence.IsZero() || len(c.expected) == 0 {
 		return
 	}
-	if c.now < c.openAt {
-		for _, name := range c.expected {
-			if f := c.forwarders[name]; f == nil || !f.connected || !f.answered {
-				return
-			}
-		}
+	if c.now < c.openAt && !c.complete() {
+		return
 	}
 	c.open = true
 	waiting := c.waiting

@@ -26,6 +26,7 @@ func local(t *testing.T) (*script, cats.ServiceRequest, *cats.Binding) {
 	for _, name := range []string{"IF-1", "EF-1", "EF-2"} {
 		s.connect(name)
 	}
+	s.report("csma-1", 0, 5)
 	s.report("csma-2", 10, 5)
 	q := s.newRequest(51000)
 	s.request(q)

@@ -109,6 +109,7 @@ func TestRestart(t *testing.T) {
 		s := before.restarted(t)
 		s.connect("EF-2")
 		s.connect("IF-1")
+		s.report("csma-1", 0, 5)
 		s.report("csma-2", 10, 5)
 		q := s.newRequest(51009)
 		s.request(q)
@@ -119,6 +120,19 @@ func TestRestart(t *testing.T) {
 		s.hello(hello("EF-1"))
 		s.want(q.Transaction, cats.Pending)
 		s.acknowledge(s.sent("EF-1").Provision, "EF-1")
+		s.installed("EF-2", cats.EgressHalf)
+	})
+	t.Run("nor before all C-SMAs were heard, for 3 s at most", func(t *testing.T) {
+		s := before.restarted(t)
+		for _, name := range []string{"EF-1", "EF-2", "IF-1"} {
+			s.connect(name)
+		}
+		s.report("csma-1", 0, 5)
+		q := s.newRequest(51009)
+		q.Remaining = 10 * time.Second
+		s.request(q)
+		s.want(q.Transaction, cats.Pending)
+		s.report("csma-2", 10, 5)
 		s.installed("EF-2", cats.EgressHalf)
 	})
 	t.Run("an absent forwarder holds the others up for 3 s only", func(t *testing.T) {

@@ -39,7 +39,9 @@ func (h *handler) Feedback(cps string, f cats.Feedback) {
 // Closed tells that a session is over or could not be opened.
 func (h *handler) Closed(cps string, err error) {
 	h.views.failed(cps, fmt.Sprint(err))
-	h.base.Log.Warn("no session", "cps", cps, "error", err)
+	if !errors.Is(err, context.Canceled) { // else the C-NMA stops
+		h.base.Log.Warn("no session", "cps", cps, "error", err)
+	}
 	h.hand(core.SessionEvent{Peer: cps, Session: h.views.session(cps), Closed: true})
 }
 

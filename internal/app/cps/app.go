@@ -74,6 +74,8 @@ type App struct {
 	calls      []func()      // questions that wait for the Step under way
 	changed    bool          // the topology, or which of its ends count
 	counted    core.Counters // whose refusals have been counted
+	refusals   refusalLog
+	generation uint64 // of the catalogue that was last logged
 
 	events  chan event
 	stopped chan struct{} // closed when nobody takes events any more
@@ -85,7 +87,7 @@ func New(_ context.Context, c Config, base *run.Base) (_ run.App[Config], err er
 	a := &App{
 		base: base, clock: run.NewClock(), config: c, topology: newTopology(c.TLS.Domain),
 		forwarders: make(map[string]*agent.Session), csmas: make(map[string]*northbound.Session),
-		answers: make(map[uint64]chan<- core.Explanation),
+		answers: make(map[uint64]chan<- core.Explanation), refusals: newRefusalLog(base.Log),
 		events:  make(chan event, queueLength), stopped: make(chan struct{}),
 	}
 	defer func() {

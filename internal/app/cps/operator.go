@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -180,10 +182,15 @@ func (o *operator) ListForwarders(ctx context.Context, _ *pb.ListForwardersReque
 func (o *operator) Explain(ctx context.Context, q *pb.ExplainRequest) (*pb.ExplainResponse, error) {
 	var current *catalogue.Catalogue
 	var generation uint64
-	if err := o.ask(ctx, func(cats.Instant) { current, generation = o.app.core.Catalogue() }); err != nil {
+	var provisioned []cats.ClientAttachment
+	err := o.ask(ctx, func(cats.Instant) {
+		current, generation = o.app.core.Catalogue()
+		provisioned = o.app.core.Attachments(q.GetIngress())
+	})
+	if err != nil {
 		return nil, err
 	}
-	request, err := explained(q, current)
+	request, err := explained(q, current, provisioned)
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
@@ -201,16 +208,23 @@ func (o *operator) Explain(ctx context.Context, q *pb.ExplainRequest) (*pb.Expla
 	}
 }
 
-// explained makes the service request that an operator asks about; what is left open is taken from the catalogue.
-func explained(q *pb.ExplainRequest, c *catalogue.Catalogue) (*cats.ServiceRequest, error) {
-	r := &cats.ServiceRequest{Transaction: shownTransaction, CSID: cats.CSID(q.GetCsId()), Ingress: q.GetIngress(), Remaining: core.DefaultTiming().Pending}
+// explained makes the service request that an operator asks about; what is left open is taken from the catalogue, the
+// client from the attachments that the ingress has.
+func explained(q *pb.ExplainRequest, c *catalogue.Catalogue, provisioned []cats.ClientAttachment) (*cats.ServiceRequest, error) {
+	id := identityOf(q.GetCsId(), c)
+	r := &cats.ServiceRequest{Transaction: shownTransaction, CSID: id, Ingress: q.GetIngress(), Remaining: core.DefaultTiming().Pending}
 	attached, err := attachmentOf(q, c)
 	if err != nil {
 		return nil, err
 	}
 	r.Key.Attachment, r.Key.Tenant = attached.Name, attached.Tenant
-	if r.Key.Tuple, err = tupleOf(q, c); err != nil {
+	if r.Key.Tuple, err = tupleOf(q, id, c); err != nil {
 		return nil, err
+	}
+	if q.GetSource() == nil {
+		if r.Key.Tuple.Source, err = clientOf(q.GetIngress(), attached.Name, provisioned, r.Key.Tuple.Target.Addr()); err != nil {
+			return nil, err
+		}
 	}
 	if q.GetConstraints() != nil {
 		if r.Constraints, err = v1alpha1.DecodeConstraints(q.GetConstraints()); err != nil {
@@ -239,25 +253,68 @@ func attachmentOf(q *pb.ExplainRequest, c *catalogue.Catalogue) (catalogue.Attac
 	return last, fmt.Errorf("no client attaches at %q", q.GetIngress())
 }
 
-// The client of a flow whose source an operator leaves open, and the target of one whose service is not known.
-var (
-	anyTarget  = netip.MustParseAddrPort("192.0.2.1:9")
-	anyClient4 = netip.MustParseAddrPort("192.0.2.1:49152")
-	anyClient6 = netip.MustParseAddrPort("[2001:db8::1]:49152")
-)
+// identityOf gives the CS-ID that an operator names: itself, or by the number of a service where no service has these
+// digits as its CS-ID.
+func identityOf(name string, c *catalogue.Catalogue) cats.CSID {
+	id := cats.CSID(name)
+	number, err := strconv.ParseUint(name, 10, 32)
+	if err != nil || c.Service(id) != nil {
+		return id
+	}
+	for _, s := range c.Records().Services {
+		if s.Number != 0 && uint64(s.Number) == number {
+			return s.CSID
+		}
+	}
+	return id
+}
 
-func tupleOf(q *pb.ExplainRequest, c *catalogue.Catalogue) (t cats.Tuple, err error) {
+// clientPort is that of a client whose address and port an operator leaves open.
+const clientPort = 49152
+
+// clientOf makes a client that may come in at an attachment, of the family of the target. The zero AddrPort: the ingress
+// has no such attachment, or no session, which the core tells.
+func clientOf(ingress, attachment string, provisioned []cats.ClientAttachment, target netip.Addr) (netip.AddrPort, error) {
+	i := slices.IndexFunc(provisioned, func(a cats.ClientAttachment) bool { return a.Name == attachment })
+	if i < 0 {
+		return netip.AddrPort{}, nil
+	}
+	for _, p := range provisioned[i].Prefixes {
+		if p.Addr().Is4() == target.Is4() {
+			return netip.AddrPortFrom(hostOf(p), clientPort), nil
+		}
+	}
+	if len(provisioned[i].Prefixes) == 0 {
+		return netip.AddrPort{}, fmt.Errorf("attachment %s at %s takes clients of every address: name a source", attachment, ingress)
+	}
+	return netip.AddrPort{}, fmt.Errorf("no source prefix of attachment %s at %s is of the family of target %s: no client there can reach it; name another target, or an attachment of that family",
+		attachment, ingress, target)
+}
+
+// hostOf gives the tenth address after a prefix's first, or the highest below it that is not the prefix's last: the first
+// ones are often those of routers.
+func hostOf(p netip.Prefix) netip.Addr {
+	a := p.Masked().Addr()
+	for range 10 {
+		if next := a.Next(); next.IsValid() && p.Contains(next) && p.Contains(next.Next()) {
+			a = next
+		}
+	}
+	return a
+}
+
+// anyTarget is the target of a flow whose service is not known.
+var anyTarget = netip.MustParseAddrPort("192.0.2.1:9")
+
+// tupleOf gives what is asked about, but the source only where it is named.
+func tupleOf(q *pb.ExplainRequest, id cats.CSID, c *catalogue.Catalogue) (t cats.Tuple, err error) {
 	if q.GetTarget() != nil {
 		if t.Target, err = v1alpha1.DecodeEndpoint(q.GetTarget()); err != nil {
 			return t, fmt.Errorf("target: %w", err)
 		}
 	}
-	if t.Protocol, t.Target, err = addressOf(q, c, t.Target); err != nil {
+	if t.Protocol, t.Target, err = addressOf(q, id, c, t.Target); err != nil {
 		return t, err
-	}
-	t.Source = anyClient6
-	if t.Target.Addr().Is4() {
-		t.Source = anyClient4
 	}
 	if q.GetSource() != nil {
 		if t.Source, err = v1alpha1.DecodeEndpoint(q.GetSource()); err != nil {
@@ -269,12 +326,12 @@ func tupleOf(q *pb.ExplainRequest, c *catalogue.Catalogue) (t cats.Tuple, err er
 
 // addressOf completes what is asked about by the service: its first address that fits, or the address of the only
 // protocol that a target is published for.
-func addressOf(q *pb.ExplainRequest, c *catalogue.Catalogue, target netip.AddrPort) (cats.Protocol, netip.AddrPort, error) {
+func addressOf(q *pb.ExplainRequest, id cats.CSID, c *catalogue.Catalogue, target netip.AddrPort) (cats.Protocol, netip.AddrPort, error) {
 	protocol := cats.Protocol(q.GetProtocol())
 	if q.GetProtocol() != 0 && protocol != cats.TCP && protocol != cats.UDP {
 		return 0, target, fmt.Errorf("protocol %d: need 6 (tcp) or 17 (udp)", q.GetProtocol())
 	}
-	s := c.Service(cats.CSID(q.GetCsId()))
+	s := c.Service(id)
 	if s != nil {
 		for _, a := range s.Addresses {
 			if (protocol == 0 || protocol == a.Protocol) && (!target.IsValid() || target.Port() == a.Port && a.Prefix.Contains(target.Addr())) {

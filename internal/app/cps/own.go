@@ -19,6 +19,7 @@ func (a *App) feed(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
+			a.refusals.rest()
 			return run.IgnoreCanceled(context.Cause(ctx))
 		case <-timer.C:
 		case e := <-a.events:
@@ -45,6 +46,11 @@ func (a *App) step() (next cats.Instant, err error) {
 	if err := a.carryOut(); err != nil {
 		return 0, err
 	}
+	for i := range a.out.Refused {
+		a.refusals.note(&a.out.Refused[i])
+	}
+	next = min(next, a.refusals.tell(a.clock()))
+	a.tellCatalogue()
 	for _, call := range a.calls {
 		call()
 	}
@@ -101,10 +107,11 @@ func (a *App) audit(r *core.Audit) {
 		object = r.Transaction.String()
 	}
 	recorded := true
-	if strings.HasSuffix(r.Event, "-refused") { // a peer may say such a thing as often as it likes
-		if r.Event != "request-refused" { // requests are counted as the core does
-			a.base.Refusals.Inc(r.Reason)
-		}
+	refused := strings.HasSuffix(r.Event, "-refused")
+	if refused && r.Event != "request-refused" { // requests are counted as the core does
+		a.base.Refusals.Inc(r.Reason)
+	}
+	if refused || r.Event == core.AttachmentsDisagree { // a peer may say such a thing as often as it likes
 		recorded = a.base.Audit.RecordFrom(r.Subject, r.Event, r.Subject, object, r.Reason, r.Detail)
 	} else {
 		a.base.Audit.Record(r.Event, r.Subject, object, r.Reason, r.Detail)
@@ -120,6 +127,18 @@ func (a *App) refused(by trust.Identity, event, object string, reason cats.Reaso
 	if a.base.Audit.RecordFrom(by.String(), event, by.String(), object, reason, detail) {
 		a.base.Log.Warn(event, "by", by.String(), "object", object, "reason", reason, "detail", detail)
 	}
+}
+
+// tellCatalogue logs the catalogue that came into force with the Step.
+func (a *App) tellCatalogue() {
+	c, generation := a.core.Catalogue()
+	if generation == a.generation {
+		return
+	}
+	a.generation = generation
+	r := c.Records()
+	a.base.Log.Info(fmt.Sprintf("catalogue generation %d is in force", generation),
+		"services", len(r.Services), "deployments", len(r.Deployments), "attachments", len(r.Attachments))
 }
 
 // feedback is a reply of the core in the form of the channel.

@@ -1,6 +1,8 @@
 package forwarder
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -29,6 +31,8 @@ func (h *handler) Steering(_ string, b *cats.SteeringBatch) { h.app.hand(event{b
 // Closed tells that the session is over, or could not be opened.
 func (h *handler) Closed(cps string, err error) {
 	h.latest.Store(0)
-	h.app.base.Log.Warn("no session with the C-PS; established flows go on, new ones wait for it", "cps", cps, "error", err)
+	if !errors.Is(err, context.Canceled) { // else the forwarder stops
+		h.app.base.Log.Warn("no session with the C-PS; established flows go on, new ones wait for it", "cps", cps, "error", err)
+	}
 	h.app.hand(event{change: core.SessionDown, detail: fmt.Sprint(err)})
 }

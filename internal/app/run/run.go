@@ -2,6 +2,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -12,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/margay-net/margay/internal/config"
 	"github.com/margay-net/margay/internal/observe"
@@ -147,7 +150,23 @@ func (d Daemon[C]) start(path string, loaded C, stderr io.Writer) (err error) {
 	reloader := config.NewReloader(loaded, func() (C, error) { return d.Load(path) }, prepareBoth(base, app), base.Log, base.Registry)
 	started.Holds("")
 	base.Log.Info("started", "config", path)
-	return supervise(ctx, cancel, app.Run, reloader.Reload, signals)
+	stop := func(s os.Signal) {
+		base.Log.Info("stopping: " + nameOf(s))
+		cancel()
+	}
+	if err := supervise(ctx, cancel, stop, app.Run, reloader.Reload, signals); err != nil {
+		return err
+	}
+	base.Log.Info("stopped")
+	return nil
+}
+
+// nameOf gives the name that a signal has for a person.
+func nameOf(s os.Signal) string {
+	if number, ok := s.(syscall.Signal); ok {
+		return cmp.Or(unix.SignalName(number), s.String())
+	}
+	return s.String()
 }
 
 // prepareBoth prepares the base, then the daemon.
@@ -168,8 +187,8 @@ func prepareBoth[C interface{ Shared() config.Common }](base *Base, app App[C]) 
 	}
 }
 
-// supervise runs the daemon until it ends or a signal ends it.
-func supervise(ctx context.Context, cancel context.CancelFunc, run, reload func(context.Context) error, signals <-chan os.Signal) error {
+// supervise runs the daemon until it ends or a signal ends it, which stop is told.
+func supervise(ctx context.Context, cancel context.CancelFunc, stop func(os.Signal), run, reload func(context.Context) error, signals <-chan os.Signal) error {
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx) }()
 	hangups := make(chan struct{}, 1) // one waiting reload stands for all that were asked for meanwhile
@@ -179,7 +198,7 @@ func supervise(ctx context.Context, cancel context.CancelFunc, run, reload func(
 			_ = reload(ctx) // it has logged and counted what went wrong; the daemon goes on as it was
 		}
 	})
-	err := untilEnded(cancel, ended, hangups, signals)
+	err := untilEnded(stop, ended, hangups, signals)
 	cancel()
 	close(hangups)
 	if errors.Is(err, errAtOnce) || errors.Is(err, errNotInTime) {
@@ -194,7 +213,7 @@ var (
 	errNotInTime = fmt.Errorf("did not stop within %s of the signal", grace)
 )
 
-func untilEnded(cancel context.CancelFunc, ended <-chan error, hangups chan<- struct{}, signals <-chan os.Signal) error {
+func untilEnded(stop func(os.Signal), ended <-chan error, hangups chan<- struct{}, signals <-chan os.Signal) error {
 	var deadline <-chan time.Time
 	for {
 		select {
@@ -213,7 +232,7 @@ func untilEnded(cancel context.CancelFunc, ended <-chan error, hangups chan<- st
 				return errAtOnce
 			default:
 				deadline = time.After(grace)
-				cancel()
+				stop(s)
 			}
 		}
 	}
