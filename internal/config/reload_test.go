@@ -50,6 +50,7 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 	r := NewReloader(first, func() (small, error) { return Load[small](path) }, prepare, slog.New(slog.NewTextHandler(&logged, nil)), registry)
 
 	for what, c := range map[string]struct{ content, want string }{
+		"two faults":           {"name: a\nsize: 2\nsise: 3\nsaze: 4\n", `unknown key "sise"`},
 		"unknown key":          {"name: a\nsize: 2\nsise: 3\n", `unknown key "sise"`},
 		"no YAML":              {"name: [", "not YAML"},
 		"prepare fails":        {"name: a\nsize: 101\n", "there is no room for that"},
@@ -67,6 +68,9 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 		if !strings.Contains(logged.String(), "the last good one stays in force") {
 			t.Errorf("%s: logged %q", what, logged.String())
 		}
+		if log := logged.String(); strings.Count(log, "\n") != 1 || strings.Contains(log, "saze") || strings.Contains(log, "1 more: --check shows all") != (what == "two faults") {
+			t.Errorf("%s: logged %q", what, log)
+		}
 		if n := testutil.ToFloat64(r.reloads.WithLabelValues("refused")); n != before+1 || testutil.ToFloat64(r.good) != 0 {
 			t.Errorf("%s: refused counts %v, good is %v", what, n, testutil.ToFloat64(r.good))
 		}
@@ -81,6 +85,9 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 	write("name: a\nsize: 2\n")
 	if err := r.Reload(context.Background()); err != nil {
 		t.Fatal(err)
+	}
+	if !strings.Contains(logged.String(), `msg="configuration applied: size changed"`) {
+		t.Errorf("logged %q", logged.String())
 	}
 	if running != 2 || r.current.Size != 2 {
 		t.Errorf("%d runs, %+v is current", running, r.current)

@@ -3,7 +3,6 @@ package cps
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -29,20 +28,6 @@ func (c *Core) Attachments(ingress string) []cats.ClientAttachment {
 	return nil
 }
 
-// checkSource refuses a flow that its ingress would drop: it comes in at an attachment that the ingress does not have,
-// or from an address that may not come in there (CP section 12).
-func (f *forwarder) checkSource(name string, source netip.Addr) *refusal {
-	a := f.attachment(name)
-	if a == nil {
-		return refuse(cats.ReasonUnauthorized, "ingress %s is not configured with attachment %s and drops what comes in there", f.name, name)
-	}
-	if !a.Admits(source) {
-		return refuse(cats.ReasonUnauthorized, "source %s may not come in at attachment %s of %s, which drops it; need an address of %s",
-			source, name, f.name, some(a.Prefixes))
-	}
-	return nil
-}
-
 // compareAttachments audits where the attachments of a forwarder and those of the catalogue differ, once until that
 // changes: clients of such an attachment get no service.
 func (c *Core) compareAttachments(f *forwarder) {
@@ -51,15 +36,13 @@ func (c *Core) compareAttachments(f *forwarder) {
 	}
 	found := c.disagreement(f)
 	if found != f.disagreement && found != "" {
-		c.audit(Audit{Event: AttachmentsDisagree, Subject: f.name, Reason: cats.ReasonUnauthorized, Detail: found})
+		c.audit(Audit{Event: "attachments-disagree", Subject: f.name, Reason: cats.ReasonUnauthorized, Detail: found})
 	}
 	f.disagreement = found
 }
 
-// AttachmentsDisagree is the Event of an Audit about client attachments that only the catalogue or only the forwarder
-// has, or that have different tenants.
-const AttachmentsDisagree = "attachments-disagree"
-
+// disagreement tells of the attachments that only the catalogue or only the forwarder has, or that have different
+// tenants; empty: there are none.
 func (c *Core) disagreement(f *forwarder) string {
 	only := make(map[string]string) // tenants by attachment that the forwarder has not shown yet
 	for _, a := range c.catalogue.Records().Attachments {

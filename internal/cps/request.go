@@ -51,9 +51,6 @@ func (c *Core) authenticate(f *forwarder, q *cats.ServiceRequest) *refusal {
 	case q.Ingress != f.name:
 		return refuse(cats.ReasonUnauthorized, "the request names ingress %q, its session is that of %s", q.Ingress, f.name)
 	}
-	if refused := checkTuple(&q.Key.Tuple); refused != nil {
-		return refused
-	}
 	attachment := c.catalogue.Attachment(q.Ingress, q.Key.Attachment)
 	if attachment == nil {
 		return refuse(cats.ReasonUnauthorized, "no client attachment %q is provisioned at %s", q.Key.Attachment, q.Ingress)
@@ -61,7 +58,18 @@ func (c *Core) authenticate(f *forwarder, q *cats.ServiceRequest) *refusal {
 	if attachment.Tenant != q.Key.Tenant {
 		return refuse(cats.ReasonUnauthorized, "attachment %s at %s belongs to tenant %s, not %q", attachment.Name, q.Ingress, attachment.Tenant, q.Key.Tenant)
 	}
-	return f.checkSource(attachment.Name, q.Key.Tuple.Source.Addr())
+	at := f.attachment(attachment.Name)
+	if at == nil {
+		return refuse(cats.ReasonUnauthorized, "ingress %s is not configured with attachment %s: it drops what comes in there", f.name, attachment.Name)
+	}
+	if refused := checkTuple(&q.Key.Tuple); refused != nil {
+		return refused
+	}
+	if source := q.Key.Tuple.Source.Addr(); !at.Admits(source) {
+		return refuse(cats.ReasonUnauthorized, "source %s may not come in at attachment %s of %s, which drops it: need an address of %s",
+			source, at.Name, f.name, some(at.Prefixes))
+	}
+	return nil
 }
 
 // checkTuple refuses what cannot be the tuple of a steered flow.

@@ -188,7 +188,7 @@ func hello(name string, bindings ...cats.Binding) *cats.ForwarderHello {
 		Capabilities: cats.Capabilities{Encapsulations: cats.EncapSRv6, MaxSegments: 10}}
 	if name == "IF-1" {
 		h.ReturnSID = returnSID
-		h.Attachments = []cats.ClientAttachment{{Name: "client-1", Tenant: "default"}}
+		h.Attachments = []cats.ClientAttachment{{Name: "client-1", Tenant: "default", Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}
 	}
 	return h
 }

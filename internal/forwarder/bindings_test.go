@@ -377,7 +377,10 @@ func TestRestart(t *testing.T) {
 		want := &cats.ForwarderHello{
 			Name: "IF-1", BootID: "boot-1", LayoutVersion: 1, ReturnSID: returnSID, Highest: []cats.ShardEpoch{{Epoch: epoch1}},
 			Capabilities: cats.Capabilities{Encapsulations: cats.EncapNone | cats.EncapSRv6, MaxSegments: 10},
-			Attachments:  []cats.ClientAttachment{{Name: "client-1", Tenant: "default"}, {Name: "client-2", Tenant: "other"}},
+			Attachments: []cats.ClientAttachment{
+				{Name: "client-1", Tenant: "default", Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8:c::/48")}},
+				{Name: "client-2", Tenant: "other", Prefixes: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}},
+			},
 			Bindings: []cats.HeldBinding{
 				{Half: cats.EgressHalf, State: cats.Active, Binding: out}, {Half: cats.IngressHalf, State: cats.Active, Binding: in},
 			},
@@ -526,6 +529,9 @@ func TestProvisionsOfShards(t *testing.T) {
 func TestReload(t *testing.T) {
 	g := newRig(t)
 	g.step(&forwarder.Events{Attachments: []forwarder.Attachment{{Name: "client-1", Tenant: "new", Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}})
+	if all := g.out.Send.Attachments; len(all) != 1 || all[0].Tenant != "new" || len(all[0].Prefixes) != 1 {
+		t.Fatalf("the C-PS is told %+v", all)
+	}
 	if _, r := g.open(tcp(51000)); r.Key.Tenant != "new" {
 		t.Fatalf("request %+v", r)
 	}
@@ -533,4 +539,13 @@ func TestReload(t *testing.T) {
 	m.Attachment = "client-2"
 	g.step(&forwarder.Events{Misses: []forwarder.Miss{m}})
 	g.wantDropped(m.Handle, cats.ReasonUnauthorized)
+
+	g.session(forwarder.SessionDown)
+	g.step(&forwarder.Events{Attachments: []forwarder.Attachment{}})
+	if g.out.Send.Attachments != nil {
+		t.Fatalf("without a session it sends %+v", g.out.Send)
+	}
+	if g.session(forwarder.SessionUp); len(g.out.Send.Hello.Attachments) != 0 || g.out.Send.Attachments != nil {
+		t.Fatalf("the next session begins with %+v", g.out.Send)
+	}
 }

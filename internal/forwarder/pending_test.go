@@ -506,7 +506,9 @@ func TestAnnounce(t *testing.T) {
 func TestImpossibleSources(t *testing.T) {
 	for _, source := range []string{"192.0.2.10:0", "0.0.0.0:51000", "224.0.0.1:51000"} {
 		t.Run(source, func(t *testing.T) {
-			g := newRig(t, func(c *forwarder.Config) { c.Attachments[0].Prefixes = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")} })
+			g := newRig(t, func(c *forwarder.Config) {
+				c.Attachments[0].Prefixes = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}
+			})
 			tuple := tcp(51000)
 			tuple.Source = netip.MustParseAddrPort(source)
 			h := g.arrive(tuple, forwarder.SYN)

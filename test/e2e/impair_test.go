@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -79,7 +80,7 @@ func TestImpairedCore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		client := http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) {
+		client := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 			return dialIn(t, l, netip.AddrPortFrom(clientV4, port+1), "192.0.2.100:443"), nil
 		}}}
 		defer client.CloseIdleConnections()

@@ -1,6 +1,8 @@
 package cnma
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"

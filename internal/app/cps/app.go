@@ -88,7 +88,7 @@ func New(_ context.Context, c Config, base *run.Base) (_ run.App[Config], err er
 		base: base, clock: run.NewClock(), config: c, topology: newTopology(c.TLS.Domain),
 		forwarders: make(map[string]*agent.Session), csmas: make(map[string]*northbound.Session),
 		answers: make(map[uint64]chan<- core.Explanation), refusals: newRefusalLog(base.Log),
-		events:  make(chan event, queueLength), stopped: make(chan struct{}),
+		events: make(chan event, queueLength), stopped: make(chan struct{}),
 	}
 	defer func() {
 		if err != nil {

@@ -132,12 +132,16 @@ func (f *played) Opened(string) {
 		Capabilities: cats.Capabilities{Encapsulations: cats.EncapSRv6, MaxSegments: 10}}
 	if f.name == "IF-1" {
 		h.ReturnSID = netip.MustParseAddr("2001:db8:0:1::100")
-		h.Attachments = []cats.ClientAttachment{{Name: "client-1", Tenant: "default"}}
+		h.Attachments = f.attachments()
 	}
 	for _, binding := range f.bindings {
 		h.Bindings = append(h.Bindings, cats.HeldBinding{Half: f.half(), State: cats.Active, Binding: binding})
 	}
 	f.client.Send(cats.ForwarderBatch{Hello: h})
+}
+
+func (f *played) attachments() []cats.ClientAttachment {
+	return []cats.ClientAttachment{{Name: "client-1", Tenant: "default", Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}}
 }
 
 // half is the one that it has of every binding.
@@ -391,6 +395,34 @@ func TestAFlowThroughTheWholeCPS(t *testing.T) {
 			t.Errorf("generations %v", x)
 		}
 	})
+	t.Run("without a source, explain takes a client of the attachment's prefix", func(t *testing.T) {
+		x, err := operator.Explain(t.Context(), &pb.ExplainRequest{CsId: "S1", Ingress: "IF-1"})
+		if err != nil || !bytes.Equal(x.GetChosen().GetBefore().GetTuple().GetSource().GetAddress(), []byte{192, 0, 2, 10}) {
+			t.Errorf("%v, %v", x.GetChosen().GetBefore(), err)
+		}
+	})
+	t.Run("explain refuses a source that the ingress drops", func(t *testing.T) {
+		x, err := operator.Explain(t.Context(), &pb.ExplainRequest{CsId: "S1", Ingress: "IF-1", Source: &pb.Endpoint{Address: []byte{198, 51, 100, 7}, Port: 51000}})
+		if err != nil || x.GetChosen() != nil || x.GetRefusal().GetReason() != pb.Reason_REASON_UNAUTHORIZED || !strings.Contains(x.GetRefusal().GetDetail(), "192.0.2.0/24") {
+			t.Errorf("%v, %v", x, err)
+		}
+	})
+	t.Run("explain takes the number of a service for its CS-ID", func(t *testing.T) {
+		x, err := operator.Explain(t.Context(), &pb.ExplainRequest{CsId: "1", Ingress: "IF-1"})
+		if err != nil || x.GetResolution().GetCsId() != "S1" || x.GetChosen() == nil {
+			t.Errorf("%v, %v", x, err)
+		}
+		x, err = operator.Explain(t.Context(), &pb.ExplainRequest{CsId: "2", Ingress: "IF-1"})
+		if err != nil || x.GetRefusal().GetReason() != pb.Reason_REASON_UNKNOWN_SERVICE {
+			t.Errorf("%v, %v", x, err)
+		}
+	})
+	t.Run("explain says that no client reaches a target of another family", func(t *testing.T) {
+		_, err := operator.Explain(t.Context(), &pb.ExplainRequest{Ingress: "IF-1", Target: &pb.Endpoint{Address: netip.MustParseAddr("2001:db8::9").AsSlice(), Port: 443}})
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "no source prefix of attachment client-1 at IF-1 is of the family of target 2001:db8::9") {
+			t.Errorf("%v", err)
+		}
+	})
 	t.Run("CP-8.2-2 explain tells that a service is not known", func(t *testing.T) {
 		x, err := operator.Explain(t.Context(), &pb.ExplainRequest{CsId: "S9", Ingress: "IF-1"})
 		if err != nil || x.GetRefusal().GetReason() != pb.Reason_REASON_UNKNOWN_SERVICE || !strings.Contains(x.GetRefusal().GetDetail(), "S9") || x.GetChosen() != nil {
@@ -455,6 +487,9 @@ func TestAFlowThroughTheWholeCPS(t *testing.T) {
 		if !ingress.has(q.Transaction) {
 			t.Error("the established flow is gone")
 		}
+		testenv.Eventually(t, "the log tells of it", func() bool {
+			return strings.Contains(d.Log.String(), "refused 1 flow: no-candidate at stage slots, last: transaction "+other.Transaction.String())
+		})
 		if got := d.Metric("margay_refusals_total"); got != 1 {
 			t.Errorf("%v refusals are counted", got)
 		}
@@ -596,6 +631,14 @@ func TestReload(t *testing.T) {
 		refused(t, "listen changed: restart the daemon")
 		b.write("cps.yaml", b.configuration(""))
 	})
+	t.Run("attachments that differ from the forwarder's are told", func(t *testing.T) {
+		ingress.client.Send(cats.ForwarderBatch{Attachments: append(ingress.attachments(), cats.ClientAttachment{Name: "client-7", Tenant: "default"})})
+		testenv.Eventually(t, "it is in the log and the audit log", func() bool {
+			audited, err := os.ReadFile(b.path("audit"))
+			const text = "client-7 is only in the forwarder's configuration"
+			return err == nil && strings.Contains(string(audited), text) && strings.Contains(d.Log.String(), text)
+		})
+	})
 	t.Run("a deprecated service admits nothing new", func(t *testing.T) {
 		b.write("catalogue.yaml", strings.Replace(catalogueText, "PUBLISHED", "DEPRECATED", 1))
 		if err := d.Reload(); err != nil {
@@ -605,6 +648,9 @@ func TestReload(t *testing.T) {
 			r, err := operator.ListServices(t.Context(), &pb.ListServicesRequest{})
 			return err == nil && r.GetGeneration() == 2
 		})
+		if log := d.Log.String(); !strings.Contains(log, `msg="catalogue generation 2 is in force"`) {
+			t.Errorf("the log does not tell of the new catalogue: %s", log)
+		}
 		q := request(1, 51000)
 		ingress.request(q)
 		testenv.Eventually(t, "a new flow is refused", func() bool { return ingress.refusal(q.Transaction) != nil })

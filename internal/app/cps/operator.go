@@ -279,12 +279,16 @@ func clientOf(ingress, attachment string, provisioned []cats.ClientAttachment, t
 	if i < 0 {
 		return netip.AddrPort{}, nil
 	}
+	every := len(provisioned[i].Prefixes) == 0
 	for _, p := range provisioned[i].Prefixes {
 		if p.Addr().Is4() == target.Is4() {
+			if every = p.Bits() == 0; every {
+				break
+			}
 			return netip.AddrPortFrom(hostOf(p), clientPort), nil
 		}
 	}
-	if len(provisioned[i].Prefixes) == 0 {
+	if every {
 		return netip.AddrPort{}, fmt.Errorf("attachment %s at %s takes clients of every address: name a source", attachment, ingress)
 	}
 	return netip.AddrPort{}, fmt.Errorf("no source prefix of attachment %s at %s is of the family of target %s: no client there can reach it; name another target, or an attachment of that family",

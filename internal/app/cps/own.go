@@ -111,7 +111,7 @@ func (a *App) audit(r *core.Audit) {
 	if refused && r.Event != "request-refused" { // requests are counted as the core does
 		a.base.Refusals.Inc(r.Reason)
 	}
-	if refused || r.Event == core.AttachmentsDisagree { // a peer may say such a thing as often as it likes
+	if refused || r.Event == "attachments-disagree" { // a peer may say such a thing as often as it likes
 		recorded = a.base.Audit.RecordFrom(r.Subject, r.Event, r.Subject, object, r.Reason, r.Detail)
 	} else {
 		a.base.Audit.Record(r.Event, r.Subject, object, r.Reason, r.Detail)

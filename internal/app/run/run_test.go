@@ -265,7 +265,7 @@ func TestLife(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(s.dir, "observe.sock")); !os.IsNotExist(err) {
 		t.Errorf("the socket is left behind: %v", err)
 	}
-	for _, want := range []string{`unknown key \"sise\"`, "there is no room for that", `key \"observe\" is written twice`, "restart it to change that"} {
+	for _, want := range []string{`msg="stopping: SIGTERM"`, "msg=stopped", `msg="configuration applied: size changed"`, `unknown key \"sise\"`, "there is no room for that", `key \"observe\" is written twice`, "restart it to change that"} {
 		if !strings.Contains(p.stderr.String(), want) {
 			t.Errorf("the log lacks %q", want)
 		}

@@ -49,6 +49,8 @@ func chain(t *testing.T, n int) []*namespace.Namespace {
 		})
 		do(t, ns, func() error { return up("in") })
 		do(t, all[i-1], func() error { return up("out") })
+		do(t, ns, func() error { return carrier("in") })
+		do(t, all[i-1], func() error { return carrier("out") })
 	}
 	return all
 }
@@ -66,6 +68,19 @@ func up(name string) error {
 		err = netlink.LinkSetUp(link)
 	}
 	return err
+}
+
+// carrier waits until the kernel has taken note that both ends are up: it drops what is sent before.
+func carrier(name string) error {
+	for end := time.Now().Add(60 * time.Second); ; time.Sleep(time.Millisecond) {
+		link, err := netlink.LinkByName(name)
+		if err == nil && link.Attrs().OperState == netlink.OperUp {
+			return nil
+		}
+		if err != nil || time.Now().After(end) {
+			return fmt.Errorf("interface %s does not come up: %w", name, err)
+		}
+	}
 }
 
 // sender gives a function that sends a frame with a number out of an interface, and tells whether that went.

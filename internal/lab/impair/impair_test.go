@@ -65,6 +65,19 @@ func newStage(t testing.TB) *stage {
 	}
 	s.wire(s.left, "left", "a")
 	s.wire(s.right, "right", "b")
+	for name, in := range map[string]*namespace.Namespace{"left": s.left, "a": s.middle, "b": s.middle, "right": s.right} {
+		s.eventually(name+" comes up", func() bool { // the kernel drops what is sent before
+			state := netlink.LinkOperState(netlink.OperUnknown)
+			s.do(in, func() error {
+				link, err := netlink.LinkByName(name)
+				if err == nil {
+					state = link.Attrs().OperState
+				}
+				return err
+			})
+			return state == netlink.OperUp
+		})
+	}
 	s.do(s.middle, func() error { return Join("a", "b") })
 	s.do(s.left, func() (err error) { s.out, err = packetsocket.OpenToWrite("left"); return err })
 	s.do(s.right, func() (err error) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 	"time"
 
 	"pgregory.net/rapid"
@@ -224,18 +225,27 @@ func amend(t *rapid.T, v any) {
 	case *cats.Refuse:
 		v.Reason = max(v.Reason, cats.ReasonMalformed)
 	case *cats.ForwarderHello:
-		for i := range v.Attachments {
-			v.Attachments[i].Name += fmt.Sprintf("-%d", i)
-		}
+		amendAttachments(v.Attachments)
 		for i := range v.Highest {
 			v.Highest[i].Shard = v.Highest[i].Shard&^3 + cats.Shard(i)
 		}
+	case *cats.ForwarderBatch:
+		amendAttachments(v.Attachments)
 	case *cats.HeldBinding:
 		v.State = cats.Active + v.State%2 // or DRAINING
 	case *cats.Feedback:
 		amendFeedback(v)
 	}
 	amendTransaction(v)
+}
+
+// amendAttachments makes names and prefixes differ.
+func amendAttachments(all []cats.ClientAttachment) {
+	for i := range all {
+		all[i].Name += fmt.Sprintf("-%d", i)
+		slices.SortFunc(all[i].Prefixes, netip.Prefix.Compare)
+		all[i].Prefixes = slices.Compact(all[i].Prefixes)
+	}
 }
 
 // amendTransaction keeps a transaction from being all zero, wherever it stands.

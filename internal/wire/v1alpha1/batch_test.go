@@ -110,6 +110,8 @@ func TestForwarderReader(t *testing.T) {
 		{"second hello", []*pb.SteerRequest{last, last}, cats.ReasonDuplicate},
 		{"other boot in a part", []*pb.SteerRequest{first, hello(func(m *pb.ForwarderHello) { m.BootId = "other" })}, cats.ReasonMalformed},
 		{"other attachments in a part", []*pb.SteerRequest{first, hello(func(m *pb.ForwarderHello) { m.Attachments = nil })}, cats.ReasonMalformed},
+		{"other prefixes in a part", []*pb.SteerRequest{first, hello(func(m *pb.ForwarderHello) { m.Attachments[0].SourcePrefixes = nil })}, cats.ReasonMalformed},
+		{"attachments beside a part", []*pb.SteerRequest{{Hello: first.Hello, Attachments: &pb.Attachments{}}}, cats.ReasonMalformed},
 		{"other epochs in a part", []*pb.SteerRequest{first, hello(func(m *pb.ForwarderHello) { m.Highest[0].Epoch.Term++ })}, cats.ReasonMalformed},
 		{"empty message", []*pb.SteerRequest{last, {}}, cats.ReasonMalformed},
 	}

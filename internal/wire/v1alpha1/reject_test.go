@@ -205,6 +205,7 @@ func TestRejectForwarder(t *testing.T) {
 	valid := func() *pb.SteerRequest {
 		return &pb.SteerRequest{
 			Hello:       encodeHello(hello)[0],
+			Attachments: &pb.Attachments{Attachments: encodeAttachments(hello.Attachments)},
 			Provisioned: encodeProvisioned(&cats.Provisioned{Forwarder: "EF-1", Deliveries: []cats.CSCIID{"a"}}),
 			Statuses:    []*pb.BindingStatus{EncodeBindingStatus(&cats.BindingStatus{Transaction: numbered(1), Forwarder: "EF-1"})},
 		}
@@ -220,6 +221,16 @@ func TestRejectForwarder(t *testing.T) {
 			{"hello.capabilities", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Hello.Capabilities = nil }},
 			{"hello.attachments[0].tenant", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Hello.Attachments[0].Tenant = "" }},
 			{"hello.attachments", cats.ReasonDuplicate, func(m *pb.SteerRequest) { m.Hello.Attachments = slices.Repeat(m.Hello.Attachments, 2) }},
+			{"hello.attachments", cats.ReasonOversize, func(m *pb.SteerRequest) { m.Hello.Attachments = slices.Repeat(m.Hello.Attachments, MaxServices+1) }},
+			{"hello.attachments[0].source_prefixes[1].bits", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Hello.Attachments[0].SourcePrefixes[1].Bits = 129 }},
+			{"hello.attachments[0].source_prefixes[0].address", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Hello.Attachments[0].SourcePrefixes[0].Bits = 8 }},
+			{"hello.attachments[0].source_prefixes", cats.ReasonDuplicate, func(m *pb.SteerRequest) {
+				m.Hello.Attachments[0].SourcePrefixes = slices.Repeat(m.Hello.Attachments[0].SourcePrefixes, 2)
+			}},
+			{"hello.attachments[0].source_prefixes", cats.ReasonOversize, func(m *pb.SteerRequest) {
+				m.Hello.Attachments[0].SourcePrefixes = slices.Repeat(m.Hello.Attachments[0].SourcePrefixes, MaxServices)
+			}},
+			{"attachments.attachments[0].name", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Attachments.Attachments[0].Name = "" }},
 			{"hello.bindings[0].half", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Hello.Bindings[0].Half = 0 }},
 			{"hello.bindings[0].state", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Hello.Bindings[0].State = 0 }},
 			{"hello.bindings[0].state", cats.ReasonMalformed, func(m *pb.SteerRequest) { m.Hello.Bindings[0].State = pb.FlowState_FLOW_STATE_PENDING }},

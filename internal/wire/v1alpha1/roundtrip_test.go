@@ -281,6 +281,9 @@ func merge(to, b *cats.ForwarderBatch) {
 	if b.Hello != nil {
 		to.Hello = b.Hello
 	}
+	if b.Attachments != nil {
+		to.Attachments = b.Attachments
+	}
 	to.Provisioned = append(to.Provisioned, b.Provisioned...)
 	to.Statuses = append(to.Statuses, b.Statuses...)
 	to.Requests = append(to.Requests, b.Requests...)

@@ -48,7 +48,7 @@ func validHello() *cats.ForwarderHello {
 		Name: "EF-1", BootID: "boot-1", LayoutVersion: 1,
 		Capabilities: cats.Capabilities{Encapsulations: cats.EncapNone | cats.EncapSRv6, MaxSegments: 10},
 		ReturnSID:    netip.MustParseAddr("2001:db8:0:1::100"),
-		Attachments:  []cats.ClientAttachment{{Name: "client-1", Tenant: "default"}},
+		Attachments:  []cats.ClientAttachment{{Name: "client-1", Tenant: "default", Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8:c::/64")}}},
 		Highest:      []cats.ShardEpoch{{Shard: 1, Epoch: cats.Epoch{Term: 2, Counter: 3}}},
 	}
 }
