@@ -37,7 +37,7 @@ race: ## the packages with goroutines, under the race detector
 	@mkdir -p $(RECORDS)
 	CGO_ENABLED=1 $(TOOL) gotestsum --format pkgname --jsonfile $(RECORDS)/race.json -- -race -short -timeout 20m \
 	  ./internal/trust/... ./internal/observe/... ./internal/config/... ./internal/collect/... ./internal/northbound/... \
-	  ./internal/southbound/... ./internal/app/...
+	  ./internal/southbound/... ./internal/app/... ./internal/lab/impair ./internal/lab/capture
 
 fuzz: ## each fuzz target for FUZZTIME
 	FUZZTIME=$(FUZZTIME) tools/fuzz.sh
