@@ -7,6 +7,19 @@
 
 #define CONTINUE -1 /* the packet is not this step's */
 
+/* Tells whether the packet is of the one attachment that its interface is known to have. */
+static __always_inline int is_of_sole_attachment(const struct packet *p, const struct port *port)
+{
+	__u64 source[2];
+
+	if (!port->attachment || port->vlan != p->vlan)
+		return 0;
+	if (p->version == 4)
+		return (p->key.source.word[3] & port->mask4) == port->prefix4;
+	__builtin_memcpy(source, &p->key.source, sizeof(source));
+	return (source[0] & port->mask6[0]) == port->prefix6[0] && (source[1] & port->mask6[1]) == port->prefix6[1];
+}
+
 /* Gives the number of the client attachment that the packet came in by, or 0. */
 static __always_inline __u32 identify_attachment(const struct packet *p)
 {
@@ -16,8 +29,11 @@ static __always_inline __u32 identify_attachment(const struct packet *p)
 		.vlan = p->vlan,
 		.source = p->key.source,
 	};
-	const __u32 *attachment = bpf_map_lookup_elem(&attachments, &key);
+	const __u32 *attachment;
 
+	if (is_of_sole_attachment(p, p->origin))
+		return p->origin->attachment;
+	attachment = bpf_map_lookup_elem(&attachments, &key);
 	return attachment ? *attachment : 0;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /* Keys and values that the program shares with user space. Padding is explicit; fields named ..._port and addresses are
- * in network order. A change here is a new datapath.LayoutVersion. */
+ * in network order. A change here is a new cats.LayoutVersion. */
 #pragma once
 
 #include <linux/types.h>
@@ -22,11 +22,23 @@ enum role {
 	ROLE_RELEASE = 8,
 };
 
-/* ports: interface index → what the interface is for. */
+/* ports: what an interface is for. It is in one of PORT_PROBES places from its index on, modulo PORTS. Where all clients
+ * of the interface are of one attachment, its first prefix of each family is here, and attachments need not be searched
+ * for what is in it. */
+#define PORTS 1024
+#define PORT_PROBES 4
+
 struct port {
+	__u32 ifindex; /* 0: none */
 	__u32 role;
 	__u8 mac[6];
 	__u16 pad;
+	__u32 attachment; /* 0: to be searched for */
+	__u32 vlan;
+	__be32 prefix4;
+	__be32 mask4;
+	__u64 prefix6[2]; /* in network order */
+	__u64 mask6[2];
 };
 
 /* attachments: longest source prefix of an interface and VLAN → attachment number. */
@@ -54,7 +66,7 @@ enum binding_kind {
 	BINDING_KINDS,
 };
 
-/* bindings, announced, hold_down: a tuple in its direction. */
+/* A tuple in its direction: what a packet is looked up by. Key of announced and hold_down. */
 struct binding_key {
 	__u32 attachment; /* of INGRESS_FORWARD; else 0 */
 	__u8 kind;
@@ -70,21 +82,51 @@ enum binding_flag {
 	BINDING_DRAINING = 1,
 };
 
-/* bindings: what to do with a packet, then what was seen, then whose it is. */
+/* What the tag of a place in the table says; user space alone writes it. */
+enum binding_tag {
+	TAG_NEVER,       /* nothing from here on: a search ends */
+	TAG_QUARANTINED, /* removed; a program that found it before may still use it */
+	TAG_FREE,        /* removed, and reusable; a search goes on */
+	TAG_LIVE = 4,    /* set: an entry, and the other bits are of its hash */
+};
+
+/* bindings: open addressing, one cache line an entry. An entry is in the first PROBES places from where its hash points.
+ * User space writes tag last, when everything else is there. */
+#define PROBES 128
+#define LAST_SEEN_SHIFT 22
+
 struct binding {
-	struct address rewrite; /* new destination, or restored source */
-	__u32 path;
-	__u32 next_hop;
-	__be32 flow_label;
+	__u32 tag;
+	__u32 attachment;
+	__u64 pair; /* IPv4: source, target. IPv6: sum of the key; the addresses are in the record */
+	__be16 source_port;
+	__be16 target_port;
+	__u8 kind; /* enum binding_kind, with BINDING_IPV6 */
+	__u8 protocol;
+	__u8 flags;
+	__u8 tcp_flags; /* seen; the program sets them */
+	__u32 record; /* place in records */
+	__u32 onward; /* path of INGRESS_FORWARD and EGRESS_REVERSE, next hop of INGRESS_REVERSE */
+	__be32 rewrite; /* IPv4: new destination, or restored source */
 	__be16 rewrite_port;
 	__sum16 transport_delta; /* one's complement sum of the change to address and port */
-	__sum16 network_delta;   /* the same of an IPv4 address alone */
-	__u8 flags;
-	__u8 tcp_flags; /* seen */
-	__u32 pad0;
-	__u64 last_seen; /* CLOCK_MONOTONIC ns */
+	__be32 flow_label;
+	__u32 last_seen; /* CLOCK_MONOTONIC, in units of 2^LAST_SEEN_SHIFT ns */
 	__u64 packets;
 	__u64 octets;
+};
+
+#define BINDING_IPV6 4 /* beside the kind */
+
+/* touched: a bit a place, set by a packet of its entry and cleared by user space when it reads the entry, so that it need
+ * not read those that nothing came for. */
+
+/* records: one cache line of what the program needs of an IPv6 entry, one of what user space alone needs of any. */
+struct record {
+	struct address source;
+	struct address target;
+	struct address rewrite;
+	__u64 pad[2];
 
 	__u8 transaction[16];
 	__u64 epoch_term;
@@ -93,19 +135,16 @@ struct binding {
 	__u32 version;
 	__u32 service;
 	__u32 pad1;
+	__u64 pad2[2];
 };
 
-/* The argument of amend: new values for an entry of this transaction. */
-struct amendment {
-	struct binding_key key;
-	__u8 transaction[16];
-	__u32 path;
-	__u32 next_hop;
-	__u32 shard;
-	__u64 epoch_term;
-	__u64 epoch_counter;
-	__u32 version;
-	__u32 flags;
+/* Constants of the binding table, known when the program is loaded. */
+#define SECRETS 16
+
+struct table_parameters {
+	__u64 secret[SECRETS];
+	__u32 homes; /* places that a hash may point to: each other one */
+	__u32 pad;
 };
 
 /* paths: id → outer headers as octets, complete but for what depends on the packet. No state: no path. */
@@ -180,8 +219,9 @@ struct epoch {
 /* state: the one entry about the pinned maps themselves; only user space uses it. */
 struct incarnation {
 	__u32 layout;
-	__u32 pad;
+	__u32 bindings; /* capacity */
 	__u8 id[16];
+	__u64 secret[SECRETS]; /* of the hash of bindings */
 };
 
 enum traffic_kind {

@@ -27,10 +27,23 @@
 		__uint(pinning, LIBBPF_PIN_BY_NAME);                                                                           \
 	} name SEC(".maps")
 
-MAP(ports, BPF_MAP_TYPE_HASH, 256, __u32, struct port);
+/* What user space reads and writes through mmap. */
+#define MAPPED(name, entries, value_type)                                                                              \
+	struct {                                                                                                           \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                                                              \
+		__uint(map_flags, BPF_F_MMAPABLE);                                                                             \
+		__uint(max_entries, entries);                                                                                  \
+		__type(key, __u32);                                                                                            \
+		__type(value, value_type);                                                                                     \
+		__uint(pinning, LIBBPF_PIN_BY_NAME);                                                                           \
+	} name SEC(".maps")
+
+MAP(ports, BPF_MAP_TYPE_ARRAY, PORTS, __u32, struct port);
 TRIE(attachments, 16384, struct attachment_key, __u32);
 TRIE(services, 65536, struct service_key, __u32);
-MAP(bindings, BPF_MAP_TYPE_HASH, 131072, struct binding_key, struct binding);
+MAPPED(bindings, 262270, struct binding);
+MAPPED(records, 148480, struct record);
+MAPPED(touched, 4098, __u64);
 MAP(announced, BPF_MAP_TYPE_HASH, 16384, struct binding_key, __u64);
 MAP(hold_down, BPF_MAP_TYPE_LRU_HASH, 65536, struct binding_key, struct held_down);
 MAP(paths, BPF_MAP_TYPE_ARRAY, 4096, __u32, struct path);

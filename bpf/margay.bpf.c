@@ -2,7 +2,6 @@
 /* The data plane of a forwarder: one program on each of its interfaces. Ingress (CP sections 8.1 and 8.4): classify,
  * hold, rewrite, encapsulate. Egress: end the encapsulation, verify, deliver. Return (CP section 8.6): encapsulate to
  * the owner, restore the source there. Whatever is none of these goes to the kernel untouched. */
-#include "amend.h"
 #include "decap.h"
 #include "release.h"
 #include "reverse.h"
@@ -16,6 +15,7 @@ const enum traffic_kind *traffic_kinds __attribute__((unused));
 const enum sid_kind *sid_kinds __attribute__((unused));
 const enum binding_kind *binding_kinds __attribute__((unused));
 const enum binding_flag *binding_flags __attribute__((unused));
+const enum binding_tag *binding_tags __attribute__((unused));
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -74,13 +74,14 @@ SEC("xdp")
 int margay(struct xdp_md *ctx)
 {
 	__u32 ingress = ctx->ingress_ifindex;
-	const struct port *port = bpf_map_lookup_elem(&ports, &ingress);
+	const struct port *port = find_port(ingress);
 	struct packet p = {};
 	int action;
 
 	if (!port)
 		return XDP_PASS;
 	p.port = port;
+	p.origin = port;
 	p.ingress = ingress;
 	p.role = port->role;
 	if (p.role & ROLE_RELEASE) {

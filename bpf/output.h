@@ -10,7 +10,7 @@
 /* Cuts off what follows the IP packet, such as Ethernet padding: behind an outer header it would be garbage. */
 static __always_inline int trim_padding(struct xdp_md *ctx, const struct packet *p)
 {
-	long excess = (long)bpf_xdp_get_buff_len(ctx) - p->l3 - p->length;
+	long excess = frame_end(ctx) - frame_start(ctx) - p->l3 - p->length;
 
 	return excess > 0 ? bpf_xdp_adjust_tail(ctx, -excess) : 0;
 }

@@ -50,8 +50,10 @@ struct packet {
 	__u8 hop_limit;
 	__u8 released;
 	const struct port *port; /* that the frame is on; its MAC is the kernel's */
-	__u32 ingress;           /* that the packet came in on, also when it was held */
+	const struct port *origin; /* that the packet came in on, also when it was held */
+	__u32 ingress;             /* the interface index of origin */
 	__u32 role;              /* of ingress */
+	__u32 place;             /* of the binding that was found */
 };
 
 static __always_inline void *frame_start(struct xdp_md *ctx)

@@ -4,6 +4,7 @@
 
 #include "count.h"
 #include "parse.h"
+#include "port.h"
 
 static __always_inline int is_release(struct xdp_md *ctx)
 {
@@ -23,9 +24,10 @@ static __always_inline int take_up_released(struct xdp_md *ctx, struct packet *p
 	if ((void *)(header + 1) > frame_end(ctx))
 		return -1;
 	p->ingress = bpf_ntohl(header->ingress);
-	port = bpf_map_lookup_elem(&ports, &p->ingress);
+	port = find_port(p->ingress);
 	if (!port || !(port->role & ROLE_CLIENT))
 		return -1;
+	p->origin = port;
 	p->role = ROLE_CLIENT;
 	p->released = 1;
 	return bpf_xdp_adjust_head(ctx, sizeof(*header));

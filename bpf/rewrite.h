@@ -42,20 +42,24 @@ static __always_inline int rewrite_transport(struct xdp_md *ctx, const struct pa
 static __always_inline int rewrite(struct xdp_md *ctx, const struct packet *p, const struct binding *b, enum side side)
 {
 	void *header = octet(ctx, p->l3), *end = frame_end(ctx);
+	__be16 old_port = side == REWRITE_SOURCE ? p->key.source_port : p->key.target_port;
 
 	if (p->version == 4) {
 		struct iphdr *ip = header;
 
 		if ((void *)(ip + 1) > end)
 			return -1;
-		*(side == REWRITE_SOURCE ? &ip->saddr : &ip->daddr) = b->rewrite.word[3];
-		ip->check = checksum_apply(ip->check, b->network_delta);
+		*(side == REWRITE_SOURCE ? &ip->saddr : &ip->daddr) = b->rewrite;
+		/* The network header has no port: its part of the change goes out again. */
+		ip->check = checksum_apply(ip->check, b->transport_delta + checksum_delta(b->rewrite_port, old_port));
 	} else {
+		__u32 place = b->record;
+		const struct record *r = bpf_map_lookup_elem(&records, &place);
 		struct ipv6hdr *ip = header;
 
-		if ((void *)(ip + 1) > end)
+		if (!r || (void *)(ip + 1) > end)
 			return -1;
-		__builtin_memcpy(side == REWRITE_SOURCE ? &ip->saddr : &ip->daddr, &b->rewrite, sizeof(b->rewrite));
+		__builtin_memcpy(side == REWRITE_SOURCE ? &ip->saddr : &ip->daddr, &r->rewrite, sizeof(r->rewrite));
 	}
 	return rewrite_transport(ctx, p, b, side);
 }

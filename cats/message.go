@@ -227,7 +227,7 @@ type Provision struct {
 
 // LayoutVersion numbers the layout of a forwarder's pinned maps. It grows whenever a key or value of them changes. An
 // agent refuses pins of another layout, and a C-PS a forwarder of another one: what a binding holds has to fit the maps.
-const LayoutVersion = 1
+const LayoutVersion = 2
 
 // ForwarderHello opens a forwarder's session with the C-PS.
 type ForwarderHello struct {

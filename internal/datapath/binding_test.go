@@ -83,19 +83,6 @@ func TestInstall(t *testing.T) {
 			}
 		}
 	})
-	t.Run("the program itself amends only an entry of the same transaction", func(t *testing.T) {
-		for _, e := range []Entry{{Key: entries[0].Key, Rewrite: entries[0].Rewrite, Transaction: cats.Transaction{15: 1}},
-			udp4.ingress("client-1", pathForward, hopClient)[0]} {
-			key, err := encodeKey(e.Key)
-			must(t, err)
-			value, err := encodeEntry(&e)
-			must(t, err)
-			if err := n.amendOne(key, &value); !errors.Is(err, ErrNotInstalled) {
-				t.Errorf("amending %s of %s: %v, want ErrNotInstalled", e.Key.Tuple, e.Transaction, err)
-			}
-		}
-		n.expectEntries(t, entries)
-	})
 	t.Run("removal", func(t *testing.T) {
 		must(t, n.Remove([]Key{entries[0].Key, udp4.ingressKey("client-1"), entries[3].Key}))
 		n.expectEntries(t, []Entry{entries[1], entries[2]})

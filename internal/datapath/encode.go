@@ -101,35 +101,73 @@ func rewritten(k Key) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-func encodeEntry(e *Entry) (programBinding, error) {
-	p := programBinding{
-		Path: e.Path, NextHop: e.NextHop, FlowLabel: flowLabel(e.Key.Tuple), Transaction: e.Transaction,
-		EpochTerm: e.Epoch.Term, EpochCounter: e.Epoch.Counter, Shard: uint32(e.Shard), Version: e.Version,
-		Service: e.Service, Flags: drainingFlag(e.Draining), LastSeen: uint64(monotonicTick()),
+// onwardOf gives the id that an entry has in one place: of a path or of a next hop, by its kind.
+func onwardOf(e *Entry) (uint32, error) {
+	path, hop := e.Path, e.NextHop
+	switch {
+	case e.Key.Kind == IngressReverse && path == 0:
+		return hop, nil
+	case e.Key.Kind == EgressForward && path == 0 && hop == 0:
+		return 0, nil
+	case (e.Key.Kind == IngressForward || e.Key.Kind == EgressReverse) && hop == 0:
+		return path, nil
 	}
-	old := rewritten(e.Key)
-	if old.IsValid() != e.Rewrite.IsValid() || old.Addr().Is4() != e.Rewrite.Addr().Is4() || e.Rewrite.Addr().Is4In6() {
-		return p, fmt.Errorf("%s %s cannot have its address rewritten to %s: %w", e.Key.Kind, e.Key.Tuple, e.Rewrite,
-			cats.ReasonMalformed)
-	}
-	if old.IsValid() {
-		p.Rewrite, p.RewritePort = encodeAddress(e.Rewrite.Addr()), swap16(e.Rewrite.Port())
-		p.TransportDelta = swap16(checksumDelta(transportOctets(old), transportOctets(e.Rewrite)))
-		if old.Addr().Is4() {
-			p.NetworkDelta = swap16(checksumDelta(old.Addr().AsSlice(), e.Rewrite.Addr().AsSlice()))
-		}
-	}
-	return p, nil
+	return 0, fmt.Errorf("path %d and next hop %d: a path goes with ingress-forward and egress-reverse, a next hop with "+
+		"ingress-reverse: %w", path, hop, cats.ReasonMalformed)
 }
 
-func decodeEntry(k *programBindingKey, p *programBinding) Entry {
+// encodeEntry gives an entry of key as the table has it, but for what says where it is.
+func encodeEntry(e *Entry, key *programBindingKey) (l programBinding, r programRecord, err error) {
+	old := rewritten(e.Key)
+	if old.IsValid() != e.Rewrite.IsValid() || old.Addr().Is4() != e.Rewrite.Addr().Is4() || e.Rewrite.Addr().Is4In6() {
+		return l, r, fmt.Errorf("%s %s cannot have its address rewritten to %s: %w", e.Key.Kind, e.Key.Tuple, e.Rewrite,
+			cats.ReasonMalformed)
+	}
+	onward, err := onwardOf(e)
+	if err != nil {
+		return l, r, err
+	}
+	l = programBinding{
+		Onward: onward, FlowLabel: flowLabel(e.Key.Tuple), Flags: drainingFlag(e.Draining),
+		LastSeen: uint32(monotonicTick() >> lastSeenShift),
+	}
+	r = programRecord{
+		Transaction: e.Transaction, EpochTerm: e.Epoch.Term, EpochCounter: e.Epoch.Counter, Shard: uint32(e.Shard),
+		Version: e.Version, Service: e.Service,
+	}
+	if !isIPv4(key) {
+		r.Source, r.Target = key.Source, key.Target
+	}
+	if old.IsValid() {
+		to := encodeAddress(e.Rewrite.Addr())
+		if isIPv4(key) {
+			l.Rewrite = to.Word[3]
+		} else {
+			r.Rewrite = to
+		}
+		l.RewritePort = swap16(e.Rewrite.Port())
+		l.TransportDelta = swap16(checksumDelta(transportOctets(old), transportOctets(e.Rewrite)))
+	}
+	return l, r, nil
+}
+
+func decodeEntry(k *programBindingKey, l *programBinding, r *programRecord) Entry {
 	e := Entry{
-		Key: decodeKey(k), Transaction: p.Transaction, Shard: cats.Shard(p.Shard),
-		Epoch: cats.Epoch{Term: p.EpochTerm, Counter: p.EpochCounter}, Version: p.Version, Service: p.Service,
-		Path: p.Path, NextHop: p.NextHop, Draining: p.Flags&drainingFlag(true) != 0,
+		Key: decodeKey(k), Transaction: r.Transaction, Shard: cats.Shard(r.Shard),
+		Epoch: cats.Epoch{Term: r.EpochTerm, Counter: r.EpochCounter}, Version: r.Version, Service: r.Service,
+		Draining: l.Flags&drainingFlag(true) != 0,
+	}
+	if e.Key.Kind == IngressReverse {
+		e.NextHop = l.Onward
+	} else {
+		e.Path = l.Onward
 	}
 	if rewritten(e.Key).IsValid() {
-		e.Rewrite = netip.AddrPortFrom(decodeAddress(p.Rewrite), swap16(p.RewritePort))
+		to := r.Rewrite
+		if isIPv4(k) {
+			to.Word = [4]uint32{2: mappedPrefix, 3: l.Rewrite}
+		}
+		e.Rewrite = netip.AddrPortFrom(decodeAddress(to), swap16(l.RewritePort))
 	}
 	return e
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
 )
 
 // What the programs use of the kernel, with the release that brought it (for the helpers, to programs of these types).
@@ -30,12 +31,13 @@ var (
 		ebpf.Hash: "3.19", ebpf.Array: "3.19", ebpf.PerCPUArray: "4.6", ebpf.LRUHash: "4.10", ebpf.LPMTrie: "4.11",
 		ebpf.RingBuf: "5.8",
 	}
-	programTypes = map[ebpf.ProgramType]string{ebpf.XDP: "4.8", ebpf.Syscall: "5.14"}
+	programTypes = map[ebpf.ProgramType]string{ebpf.XDP: "4.8"}
+	mapFlags     = map[uint32]string{0: "3.19", unix.BPF_F_NO_PREALLOC: "4.6", unix.BPF_F_RDONLY_PROG: "5.2", unix.BPF_F_MMAPABLE: "5.5"}
 )
 
 // TestOldestKernel proves that the programs ask nothing of the kernel that 6.1 does not have.
 func TestOldestKernel(t *testing.T) {
-	for _, table := range []map[string]string{names(helpers), names(mapTypes), names(programTypes)} {
+	for _, table := range []map[string]string{names(helpers), names(mapTypes), names(programTypes), flagNames()} {
 		for name, since := range table {
 			var major, minor int
 			if _, err := fmt.Sscanf(since, "%d.%d", &major, &minor); err != nil || major > 6 || major == 6 && minor > 1 {
@@ -46,7 +48,7 @@ func TestOldestKernel(t *testing.T) {
 	spec, err := loadProgram()
 	must(t, err)
 	for name, m := range spec.Maps {
-		if mapTypes[m.Type] == "" || m.Flags&^uint32(1) != 0 { // BPF_F_NO_PREALLOC alone
+		if mapTypes[m.Type] == "" || mapFlags[m.Flags] == "" {
 			t.Errorf("map %s is a %s with flags %x, which is not in the list", name, m.Type, m.Flags)
 		}
 	}
@@ -81,6 +83,14 @@ func names[K interface {
 	all := make(map[string]string)
 	for k, since := range table {
 		all[k.String()] = since
+	}
+	return all
+}
+
+func flagNames() map[string]string {
+	all := make(map[string]string)
+	for flags, since := range mapFlags {
+		all[fmt.Sprintf("map flags %#x", flags)] = since
 	}
 	return all
 }

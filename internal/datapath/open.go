@@ -2,12 +2,14 @@ package datapath
 
 import (
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -20,11 +22,12 @@ import (
 type Datapath struct {
 	config      Config
 	program     *ebpf.Program // margay
-	amend       *ebpf.Program
 	maps        programMaps
+	table       *table
 	ring        *ringbuf.Reader
 	record      ringbuf.Record // reused by ReadMisses
 	ports       map[string]*attached
+	soles       map[uint32]sole // by interface index
 	incarnation [16]byte
 }
 
@@ -78,14 +81,23 @@ func load(config Config) (*Datapath, error) {
 	if err != nil {
 		return nil, err
 	}
-	spec.Maps[programMapBindings].MaxEntries = 2 * config.Bindings
+	if err := checkBindings(config.Bindings); err != nil {
+		return nil, err
+	}
+	state, err := findState(config)
+	if err != nil {
+		return nil, err
+	}
+	if err := spec.Variables["table"].Set(programTableParameters{Secret: state.Secret, Homes: homeCount(config.Bindings)}); err != nil {
+		return nil, fmt.Errorf("constants of the program: %w", err)
+	}
+	spec.Maps[programMapBindings].MaxEntries = placeCount(config.Bindings)
+	spec.Maps[programMapRecords].MaxEntries = recordCount(config.Bindings)
+	spec.Maps[programMapTouched].MaxEntries = touchedWords(config.Bindings)
 	spec.Maps[programMapPaths].MaxEntries = config.Paths
 	spec.Maps[programMapNextHops].MaxEntries = config.NextHops
 	spec.Maps[programMapMisses].MaxEntries = config.RingOctets
 
-	if err := checkLayout(config.PinDir); err != nil {
-		return nil, err
-	}
 	var objects struct {
 		programPrograms
 		programMaps
@@ -98,17 +110,19 @@ func load(config Config) (*Datapath, error) {
 		}
 		return nil, fmt.Errorf("loading the program: %w", err)
 	}
-	return &Datapath{
-		config: config, program: objects.Margay, amend: objects.Amend, maps: objects.programMaps,
-		ports: make(map[string]*attached),
-	}, nil
+	d := &Datapath{config: config, program: objects.Margay, maps: objects.programMaps, ports: make(map[string]*attached)}
+	d.table, err = openTable(&d.maps, config.Bindings, state)
+	if err == nil {
+		err = d.identify(state)
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
 }
 
 // start finishes Open once the maps and programs are there.
 func (d *Datapath) start(interfaces []foundInterface) error {
-	if err := d.identify(); err != nil {
-		return err
-	}
 	ring, err := ringbuf.NewReader(d.maps.Misses)
 	if err != nil {
 		return fmt.Errorf("ring buffer of held packets: %w", err)
@@ -124,40 +138,48 @@ func (d *Datapath) start(interfaces []foundInterface) error {
 	return d.attach(interfaces)
 }
 
-// checkLayout refuses pins of another version before a map of theirs is touched.
-func checkLayout(pinDir string) error {
-	pin := filepath.Join(pinDir, programMapState)
-	state, err := ebpf.LoadPinnedMap(pin, nil)
+// findState gives what the pinned maps say of themselves, before another of them is touched; a new one where there are
+// none. Another layout or capacity is refused.
+func findState(config Config) (*programIncarnation, error) {
+	fresh := &programIncarnation{Bindings: config.Bindings, Secret: drawSecrets()}
+	rand.Read(fresh.Id[:]) // never fails
+	pin := filepath.Join(config.PinDir, programMapState)
+	m, err := ebpf.LoadPinnedMap(pin, nil)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return fresh, nil
 	}
 	if err != nil {
-		return fmt.Errorf("pinned map %s: %w", pin, err)
+		return nil, fmt.Errorf("pinned map %s: %w", pin, err)
 	}
-	defer state.Close()
+	defer m.Close()
+	octets, err := m.LookupBytes(uint32(0))
+	if err != nil {
+		return nil, fmt.Errorf("pinned map %s: %w", pin, err)
+	}
 	var found programIncarnation
-	if int(state.ValueSize()) == len(found.Id)+8 {
-		if err := state.Lookup(uint32(0), &found); err != nil {
-			return fmt.Errorf("pinned map %s: %w", pin, err)
-		}
+	layout := binary.NativeEndian.Uint32(octets) // first in every version
+	if layout == 0 && len(octets) == int(unsafe.Sizeof(found)) {
+		return fresh, nil // whoever made it came no further
 	}
-	if found.Layout != cats.LayoutVersion && found.Layout != 0 {
-		return fmt.Errorf("the pinned maps have layout %d and this program needs %d: unload the data plane with the "+
-			"program that made it, which ends its flows", found.Layout, cats.LayoutVersion)
+	if layout != cats.LayoutVersion {
+		return nil, fmt.Errorf("the pinned maps have layout %d and this program needs %d: unload the data plane with the "+
+			"program that made it, which ends its flows", layout, cats.LayoutVersion)
 	}
-	return nil
+	if err := m.Lookup(uint32(0), &found); err != nil {
+		return nil, fmt.Errorf("pinned map %s: %w", pin, err)
+	}
+	if found.Bindings != config.Bindings {
+		return nil, fmt.Errorf("the pinned tables were made for %d bindings and the configuration has %d: restore that "+
+			"capacity, or unload the data plane, which ends its flows", found.Bindings, config.Bindings)
+	}
+	return &found, nil
 }
 
-// identify reads the incarnation of the pinned maps, or gives new ones theirs.
-func (d *Datapath) identify() error {
-	var state programIncarnation
-	if err := d.maps.State.Lookup(uint32(0), &state); err != nil {
-		return fmt.Errorf("reading map state: %w", err)
-	}
+// identify takes over the incarnation of the pinned maps, or gives new ones theirs.
+func (d *Datapath) identify(state *programIncarnation) error {
 	if state.Layout == 0 {
 		state.Layout = cats.LayoutVersion
-		rand.Read(state.Id[:]) // never fails
-		if err := d.maps.State.Put(uint32(0), &state); err != nil {
+		if err := d.maps.State.Put(uint32(0), state); err != nil {
 			return fmt.Errorf("writing map state: %w", err)
 		}
 	}
@@ -177,7 +199,10 @@ func (d *Datapath) Close() error {
 	for _, a := range d.ports {
 		errs = append(errs, a.link.Close())
 	}
-	errs = append(errs, d.program.Close(), d.amend.Close(), d.maps.Close())
+	if d.table != nil {
+		errs = append(errs, d.table.close())
+	}
+	errs = append(errs, d.program.Close(), d.maps.Close())
 	return errors.Join(errs...)
 }
 

@@ -79,10 +79,10 @@ func findInterfaces(ports []Port) ([]foundInterface, error) {
 func (d *Datapath) attach(interfaces []foundInterface) error {
 	want := make(map[uint32]programPort)
 	for _, f := range interfaces {
-		want[uint32(f.index)] = programPort{Role: uint32(f.Role), Mac: f.mac}
+		want[uint32(f.index)] = programPort{Ifindex: uint32(f.index), Role: uint32(f.Role), Mac: f.mac}
 	}
-	if err := extend(d.maps.Ports, want); err != nil {
-		return fmt.Errorf("ports: %w", err)
+	if err := d.putPorts(want); err != nil {
+		return err
 	}
 	keep := make(map[string]bool)
 	for _, f := range interfaces {
@@ -94,10 +94,7 @@ func (d *Datapath) attach(interfaces []foundInterface) error {
 	if err := d.detachOthers(keep); err != nil {
 		return err
 	}
-	if err := replace(d.maps.Ports, want); err != nil {
-		return fmt.Errorf("ports: %w", err)
-	}
-	return nil
+	return d.dropPorts(want)
 }
 
 // attachOne puts the program on an interface: into the pinned link where that still holds the interface, else a new one.

@@ -18,19 +18,6 @@ type programAddress struct {
 	Word [4]uint32
 }
 
-type programAmendment struct {
-	_            structs.HostLayout
-	Key          programBindingKey
-	Transaction  [16]uint8
-	Path         uint32
-	NextHop      uint32
-	Shard        uint32
-	EpochTerm    uint64
-	EpochCounter uint64
-	Version      uint32
-	Flags        uint32
-}
-
 type programAttachmentKey struct {
 	_            structs.HostLayout
 	PrefixLength uint32
@@ -41,26 +28,24 @@ type programAttachmentKey struct {
 
 type programBinding struct {
 	_              structs.HostLayout
-	Rewrite        programAddress
-	Path           uint32
-	NextHop        uint32
-	FlowLabel      uint32
-	RewritePort    uint16
-	TransportDelta uint16
-	NetworkDelta   uint16
+	Tag            uint32
+	Attachment     uint32
+	Pair           uint64
+	SourcePort     uint16
+	TargetPort     uint16
+	Kind           uint8
+	Protocol       uint8
 	Flags          uint8
 	TcpFlags       uint8
-	Pad0           uint32
-	LastSeen       uint64
+	Record         uint32
+	Onward         uint32
+	Rewrite        uint32
+	RewritePort    uint16
+	TransportDelta uint16
+	FlowLabel      uint32
+	LastSeen       uint32
 	Packets        uint64
 	Octets         uint64
-	Transaction    [16]uint8
-	EpochTerm      uint64
-	EpochCounter   uint64
-	Shard          uint32
-	Version        uint32
-	Service        uint32
-	Pad1           uint32
 }
 
 type programBindingFlag uint32
@@ -91,6 +76,15 @@ const (
 	programBindingKindBINDING_KINDS   programBindingKind = 4
 )
 
+type programBindingTag uint32
+
+const (
+	programBindingTagTAG_NEVER       programBindingTag = 0
+	programBindingTagTAG_QUARANTINED programBindingTag = 1
+	programBindingTagTAG_FREE        programBindingTag = 2
+	programBindingTagTAG_LIVE        programBindingTag = 4
+)
+
 type programBlock struct {
 	_       structs.HostLayout
 	Prefix  [2]uint64
@@ -119,10 +113,11 @@ type programHeldDown struct {
 }
 
 type programIncarnation struct {
-	_      structs.HostLayout
-	Layout uint32
-	Pad    uint32
-	Id     [16]uint8
+	_        structs.HostLayout
+	Layout   uint32
+	Bindings uint32
+	Id       [16]uint8
+	Secret   [16]uint64
 }
 
 type programLocatorKey struct {
@@ -166,10 +161,17 @@ type programPath struct {
 }
 
 type programPort struct {
-	_    structs.HostLayout
-	Role uint32
-	Mac  [6]uint8
-	Pad  uint16
+	_          structs.HostLayout
+	Ifindex    uint32
+	Role       uint32
+	Mac        [6]uint8
+	Pad        uint16
+	Attachment uint32
+	Vlan       uint32
+	Prefix4    uint32
+	Mask4      uint32
+	Prefix6    [2]uint64
+	Mask6      [2]uint64
 }
 
 type programReason uint32
@@ -186,6 +188,22 @@ const (
 	programReasonREASON_HELD_FULL    programReason = 24
 	programReasonREASON_LIMIT        programReason = 64
 )
+
+type programRecord struct {
+	_            structs.HostLayout
+	Source       programAddress
+	Target       programAddress
+	Rewrite      programAddress
+	Pad          [2]uint64
+	Transaction  [16]uint8
+	EpochTerm    uint64
+	EpochCounter uint64
+	Shard        uint32
+	Version      uint32
+	Service      uint32
+	Pad1         uint32
+	Pad2         [2]uint64
+}
 
 type programReleaseHeader struct {
 	_         structs.HostLayout
@@ -231,6 +249,13 @@ const (
 	programSidKindSID_RETURN  programSidKind = 1
 )
 
+type programTableParameters struct {
+	_      structs.HostLayout
+	Secret [16]uint64
+	Homes  uint32
+	Pad    uint32
+}
+
 type programTraffic struct {
 	_       structs.HostLayout
 	Packets uint64
@@ -265,18 +290,21 @@ const (
 	programMapNextHops      = "next_hops"
 	programMapPaths         = "paths"
 	programMapPorts         = "ports"
+	programMapRecords       = "records"
 	programMapServices      = "services"
 	programMapSids          = "sids"
 	programMapState         = "state"
-	programProgAmend        = "amend"
+	programMapTouched       = "touched"
 	programProgMargay       = "margay"
 	programVarBindingFlags  = "binding_flags"
 	programVarBindingKinds  = "binding_kinds"
+	programVarBindingTags   = "binding_tags"
 	programVarMissLayout    = "miss_layout"
 	programVarReasons       = "reasons"
 	programVarReleaseLayout = "release_layout"
 	programVarRoles         = "roles"
 	programVarSidKinds      = "sid_kinds"
+	programVarTable         = "table"
 	programVarTrafficKinds  = "traffic_kinds"
 )
 
@@ -322,7 +350,6 @@ type programSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type programProgramSpecs struct {
-	Amend  *ebpf.ProgramSpec `ebpf:"amend"`
 	Margay *ebpf.ProgramSpec `ebpf:"margay"`
 }
 
@@ -345,9 +372,11 @@ type programMapSpecs struct {
 	NextHops    *ebpf.MapSpec `ebpf:"next_hops"`
 	Paths       *ebpf.MapSpec `ebpf:"paths"`
 	Ports       *ebpf.MapSpec `ebpf:"ports"`
+	Records     *ebpf.MapSpec `ebpf:"records"`
 	Services    *ebpf.MapSpec `ebpf:"services"`
 	Sids        *ebpf.MapSpec `ebpf:"sids"`
 	State       *ebpf.MapSpec `ebpf:"state"`
+	Touched     *ebpf.MapSpec `ebpf:"touched"`
 }
 
 // programVariableSpecs contains global variables before they are loaded into the kernel.
@@ -356,11 +385,13 @@ type programMapSpecs struct {
 type programVariableSpecs struct {
 	BindingFlags  *ebpf.VariableSpec `ebpf:"binding_flags"`
 	BindingKinds  *ebpf.VariableSpec `ebpf:"binding_kinds"`
+	BindingTags   *ebpf.VariableSpec `ebpf:"binding_tags"`
 	MissLayout    *ebpf.VariableSpec `ebpf:"miss_layout"`
 	Reasons       *ebpf.VariableSpec `ebpf:"reasons"`
 	ReleaseLayout *ebpf.VariableSpec `ebpf:"release_layout"`
 	Roles         *ebpf.VariableSpec `ebpf:"roles"`
 	SidKinds      *ebpf.VariableSpec `ebpf:"sid_kinds"`
+	Table         *ebpf.VariableSpec `ebpf:"table"`
 	TrafficKinds  *ebpf.VariableSpec `ebpf:"traffic_kinds"`
 }
 
@@ -399,9 +430,11 @@ type programMaps struct {
 	NextHops    *ebpf.Map `ebpf:"next_hops"`
 	Paths       *ebpf.Map `ebpf:"paths"`
 	Ports       *ebpf.Map `ebpf:"ports"`
+	Records     *ebpf.Map `ebpf:"records"`
 	Services    *ebpf.Map `ebpf:"services"`
 	Sids        *ebpf.Map `ebpf:"sids"`
 	State       *ebpf.Map `ebpf:"state"`
+	Touched     *ebpf.Map `ebpf:"touched"`
 }
 
 func (m *programMaps) Close() error {
@@ -421,9 +454,11 @@ func (m *programMaps) Close() error {
 		m.NextHops,
 		m.Paths,
 		m.Ports,
+		m.Records,
 		m.Services,
 		m.Sids,
 		m.State,
+		m.Touched,
 	)
 }
 
@@ -433,11 +468,13 @@ func (m *programMaps) Close() error {
 type programVariables struct {
 	BindingFlags  *ebpf.Variable `ebpf:"binding_flags"`
 	BindingKinds  *ebpf.Variable `ebpf:"binding_kinds"`
+	BindingTags   *ebpf.Variable `ebpf:"binding_tags"`
 	MissLayout    *ebpf.Variable `ebpf:"miss_layout"`
 	Reasons       *ebpf.Variable `ebpf:"reasons"`
 	ReleaseLayout *ebpf.Variable `ebpf:"release_layout"`
 	Roles         *ebpf.Variable `ebpf:"roles"`
 	SidKinds      *ebpf.Variable `ebpf:"sid_kinds"`
+	Table         *ebpf.Variable `ebpf:"table"`
 	TrafficKinds  *ebpf.Variable `ebpf:"traffic_kinds"`
 }
 
@@ -445,13 +482,11 @@ type programVariables struct {
 //
 // It can be passed to loadProgramObjects or ebpf.CollectionSpec.LoadAndAssign.
 type programPrograms struct {
-	Amend  *ebpf.Program `ebpf:"amend"`
 	Margay *ebpf.Program `ebpf:"margay"`
 }
 
 func (p *programPrograms) Close() error {
 	return _ProgramClose(
-		p.Amend,
 		p.Margay,
 	)
 }

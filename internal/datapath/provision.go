@@ -24,6 +24,7 @@ func AttachmentID(name string) uint32 {
 func (d *Datapath) SetAttachments(attachments []Attachment) error {
 	want := make(map[programAttachmentKey]uint32)
 	names := make(map[uint32]string)
+	var indexes []uint32
 	for _, a := range attachments {
 		id := AttachmentID(a.Name)
 		if other, ok := names[id]; ok {
@@ -34,6 +35,7 @@ func (d *Datapath) SetAttachments(attachments []Attachment) error {
 		if err != nil {
 			return fmt.Errorf("attachment %s: interface %s: %w", a.Name, a.Interface, err)
 		}
+		indexes = append(indexes, uint32(l.Attrs().Index))
 		for _, p := range a.Prefixes {
 			bits, address, err := encodePrefix(p)
 			if err != nil {
@@ -51,7 +53,7 @@ func (d *Datapath) SetAttachments(attachments []Attachment) error {
 	if err := replace(d.maps.Attachments, want); err != nil {
 		return fmt.Errorf("attachments: %w", err)
 	}
-	return nil
+	return d.setSoles(findSoles(attachments, indexes))
 }
 
 // SetServices replaces the service addresses that are intercepted on client ports: longest prefix, exact protocol and

@@ -32,16 +32,6 @@ func replace[K, V comparable](m *ebpf.Map, want map[K]V) error {
 	return nil
 }
 
-// extend puts all of add into m and removes nothing.
-func extend[K comparable, V any](m *ebpf.Map, add map[K]V) error {
-	for k, v := range add {
-		if err := m.Put(&k, &v); err != nil {
-			return tableError(m, err)
-		}
-	}
-	return nil
-}
-
 func dump[K comparable, V any](m *ebpf.Map) (map[K]V, error) {
 	all := make(map[K]V)
 	var k K

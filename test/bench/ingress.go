@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -23,6 +24,7 @@ var (
 	client        = netip.MustParseAddrPort("192.0.2.10:40000")
 	service       = netip.MustParseAddrPort("192.0.2.100:5000")
 	instance      = netip.MustParseAddrPort("198.51.100.21:5000")
+	clients       = netip.MustParsePrefix("10.0.0.0/8")
 )
 
 // What a packet has on it behind the ingress, octets: IPv6 header and a segment routing header with two segments.
@@ -33,6 +35,8 @@ type ingress struct {
 	name           string
 	in, out        *end // its own interfaces
 	before, behind *end // the generator's and the sink's
+	flows          int
+	added          int // octets that it adds to a frame
 }
 
 func instruments(s *stage) (generator, sink *namespace.Namespace, err error) {
@@ -59,16 +63,24 @@ func newIngress(s *stage, name, short string, generator, sink *namespace.Namespa
 	return i, nil
 }
 
-// newMargay makes an ingress of Margay's data plane with one binding.
-func newMargay(s *stage, generator, sink *namespace.Namespace) (*ingress, func() error, error) {
+// tableOf gives the number of bindings that the table is made for.
+func tableOf(flows int) uint32 { return max(65536, uint32(flows)) }
+
+// linesOf is how many lines of 64 octets Margay's table has for so many bindings: two entries of each, and twice as many
+// lines.
+func linesOf(bindings uint32) uint32 { return 4 * bindings }
+
+// newMargay makes an ingress of Margay's data plane with both halves' entries of so many bindings.
+func newMargay(s *stage, flows int, generator, sink *namespace.Namespace) (*ingress, func() error, error) {
 	i, err := newIngress(s, "Margay", "margay", generator, sink)
 	if err != nil {
 		return nil, nil, err
 	}
+	i.flows, i.added = flows, outerOctets
 	pins := fmt.Sprintf("/sys/fs/bpf/margay/bench%d", os.Getpid())
 	unload := func() error { return i.in.node.Do(func() error { return datapath.Unload(pins) }) }
 	err = i.in.node.Do(func() error {
-		d, err := datapath.Open(datapath.Config{PinDir: pins, Ports: []datapath.Port{
+		d, err := datapath.Open(datapath.Config{PinDir: pins, Bindings: tableOf(flows), Ports: []datapath.Port{
 			{Name: i.in.name, Role: datapath.RoleClient}, {Name: i.out.name, Role: datapath.RoleCore},
 		}})
 		if err != nil {
@@ -82,48 +94,58 @@ func newMargay(s *stage, generator, sink *namespace.Namespace) (*ingress, func()
 	return i, unload, nil
 }
 
-// bind installs the ingress's halves of the one binding.
+// bind installs the ingress's halves of all bindings.
 func (i *ingress) bind(d *datapath.Datapath) error {
 	const toCore, toClient, path = 1, 2, 1
-	return errors.Join(
+	err := errors.Join(
 		d.SetAttachments([]datapath.Attachment{{
-			Name: "client-1", Interface: i.in.name, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
+			Name: "client-1", Interface: i.in.name, Prefixes: []netip.Prefix{clients},
+		}}),
+		d.SetServices([]cats.ServiceRule{{
+			Number: 1, CSID: "S", Prefix: netip.PrefixFrom(service.Addr(), 32), Protocol: cats.UDP, Port: service.Port(),
 		}}),
 		d.SetReturnSID(returnSID),
 		d.PutNextHop(toCore, datapath.NextHop{Interface: i.out.index, Source: i.out.mac, Target: i.behind.mac, MTU: 1500}),
 		d.PutNextHop(toClient, datapath.NextHop{Interface: i.in.index, Source: i.in.mac, Target: i.before.mac, MTU: 1500}),
 		d.PutPath(path, datapath.Path{Kind: cats.PathSRv6, Source: ingressSource, Segments: segments, NextHop: toCore}),
-		d.Install([]datapath.Entry{{
-			Key: datapath.Key{
-				Kind: datapath.IngressForward, Attachment: datapath.AttachmentID("client-1"), Tuple: datagram{client, service}.tuple(),
-			},
-			Transaction: cats.Transaction{1}, Service: 1, Version: 1, Rewrite: instance, Path: path,
-		}, {
-			Key:         datapath.Key{Kind: datapath.IngressReverse, Tuple: datagram{instance, client}.tuple()},
-			Transaction: cats.Transaction{1}, Service: 1, Version: 1, Rewrite: service, NextHop: toClient,
-		}}),
 	)
+	for n := 0; n < i.flows && err == nil; n++ {
+		from, transaction := clientOf(n), cats.Transaction{0: 1}
+		binary.BigEndian.PutUint32(transaction[12:], uint32(n))
+		err = d.Install([]datapath.Entry{{
+			Key: datapath.Key{
+				Kind: datapath.IngressForward, Attachment: datapath.AttachmentID("client-1"), Tuple: datagram{from, service}.tuple(),
+			},
+			Transaction: transaction, Service: 1, Version: 1, Rewrite: instance, Path: path,
+		}, {
+			Key:         datapath.Key{Kind: datapath.IngressReverse, Tuple: datagram{instance, from}.tuple()},
+			Transaction: transaction, Service: 1, Version: 1, Rewrite: service, NextHop: toClient,
+		}})
+	}
+	return err
 }
 
 // newNoCode makes an ingress of the kernel's parts.
-func newNoCode(s *stage, generator, sink *namespace.Namespace) (*ingress, *noCode, error) {
+func newNoCode(s *stage, flows int, generator, sink *namespace.Namespace) (*ingress, *noCode, error) {
 	i, err := newIngress(s, "the no-code baseline", "nocode", generator, sink)
 	if err != nil {
 		return nil, nil, err
 	}
+	i.flows, i.added = flows, outerOctets
 	node := i.in.node
 	n := &noCode{
 		node: node, protocol: cats.UDP, service: service, instance: instance, source: ingressSource, segments: segments, core: i.out.name,
-		returns: returnSID, client: client.Addr(),
+		returns: returnSID, client: firstClient.Addr(),
 	}
 	err = errors.Join(
 		node.Do(func() error { return forwarding(i.out.name) }),
-		i.in.address(netip.MustParsePrefix("192.0.2.1/24")),
+		i.in.address(netip.MustParsePrefix("10.0.0.1/8")),
 		i.out.address(netip.MustParsePrefix("2001:db8:1:1::1/64")),
-		i.in.neighbour(client.Addr(), i.before.mac),
+		i.in.neighbour(firstClient.Addr(), i.before.mac),
 		i.out.neighbour(firstRouter, i.behind.mac),
 		node.Do(func() error { return routeVia(segments[0], firstRouter, i.out.name) }),
 		n.setUp(),
+		node.Do(keepFlows),
 	)
 	return i, n, err
 }
@@ -143,22 +165,22 @@ func forwarding(core string) error {
 
 // check sends one packet each way through the ingress and reads what comes out, from the wire.
 func (i *ingress) check() error {
-	forward, err := datagram{client, service}.frame(i.in.mac, i.before.mac)
+	forward, err := datagram{firstClient, service}.frame(i.in.mac, i.before.mac)
 	if err != nil {
 		return err
 	}
-	got, err := exchange(i.before, forward, i.behind, datagram{client, instance}.tuple())
+	got, err := exchange(i.before, forward, i.behind, datagram{firstClient, instance}.tuple())
 	if err != nil {
 		return fmt.Errorf("a packet to %s: %w", service, err)
 	}
 	if got.Outer == nil || !slices.Equal(got.Outer.Path(), segments) || got.Outer.Source != ingressSource {
 		return fmt.Errorf("a packet to %s comes out as %s, not over %v from %s", service, got, segments, ingressSource)
 	}
-	reply, err := datagram{instance, client}.encapsulated(i.out.mac, i.behind.mac, egressSource, returnSID)
+	reply, err := datagram{instance, firstClient}.encapsulated(i.out.mac, i.behind.mac, egressSource, returnSID)
 	if err != nil {
 		return err
 	}
-	if _, err := exchange(i.behind, reply, i.before, datagram{service, client}.tuple()); err != nil {
+	if _, err := exchange(i.behind, reply, i.before, datagram{service, firstClient}.tuple()); err != nil {
 		return fmt.Errorf("a reply from %s: %w", instance, err)
 	}
 	return nil
@@ -188,15 +210,11 @@ func exchange(from *end, frame []byte, at *end, want cats.Tuple) (packet *captur
 	return packet, err
 }
 
-// loop makes the generator and sink around the system. The one without an ingress of its own has nothing in between.
+// loop makes the generator and sink around the system.
 func (i *ingress) loop() (*loop, error) {
-	frame, err := datagram{client, service}.frame(i.in.mac, i.before.mac)
+	frame, err := datagram{firstClient, service}.unsummed(i.in.mac, i.before.mac)
 	if err != nil {
 		return nil, err
 	}
-	length := smallest
-	if i.out != nil {
-		length += outerOctets
-	}
-	return newLoop(frame, i.before, i.behind, length)
+	return newLoop(frame, i.flows, i.before, i.behind, smallest+i.added)
 }

@@ -34,7 +34,7 @@ const (
 // Generator and sink are XDP programs: the generator runs on live frames, which are what a driver with XDP hands over.
 type loop struct {
 	counts    *ebpf.Map // counted, written by the programs
-	target    *ebpf.Map // uint64: the generator stops when it has sent so many
+	target    *ebpf.Map // goal, read by the generator
 	generator *ebpf.Program
 	sink      *ebpf.Program
 	attached  link.Link
@@ -44,11 +44,15 @@ type loop struct {
 // counted is the value of the map counts.
 type counted struct{ Sent, Received uint64 }
 
-// newLoop makes a loop that sends frame out of one interface and counts frames of length octets at another, a length that
-// no packet of the kernel's own has there. Call run in the namespace of out.
-func newLoop(frame []byte, out, in *end, length int) (*loop, error) {
+// goal is the value of the map target: the generator stops when it has sent so many, of all flows in turn or else of one
+// far from the last each time.
+type goal struct{ Sent, InTurn uint64 }
+
+// newLoop makes a loop that sends frame, that of the first of so many flows, out of one interface and counts frames of
+// length octets at another, a length that no packet of the kernel's own has there. Call run in the namespace of out.
+func newLoop(frame []byte, flows int, out, in *end, length int) (*loop, error) {
 	l := &loop{frame: make([]byte, headroom+len(frame))}
-	err := l.load(frame, out, length)
+	err := l.load(frame, flows, out, length)
 	if err == nil {
 		err = in.node.Do(func() (err error) {
 			l.attached, err = link.AttachXDP(link.XDPOptions{Program: l.sink, Interface: in.index, Flags: link.XDPDriverMode})
@@ -61,20 +65,20 @@ func newLoop(frame []byte, out, in *end, length int) (*loop, error) {
 	return l, nil
 }
 
-func (l *loop) load(frame []byte, out *end, length int) (err error) {
+func (l *loop) load(frame []byte, flows int, out *end, length int) (err error) {
 	value := func(octets uint32) *ebpf.MapSpec {
 		return &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: octets, MaxEntries: 1}
 	}
 	if l.counts, err = ebpf.NewMap(value(16)); err != nil {
 		return err
 	}
-	if l.target, err = ebpf.NewMap(value(8)); err != nil {
+	if l.target, err = ebpf.NewMap(value(16)); err != nil {
 		return err
 	}
 	program := func(code asm.Instructions) (*ebpf.Program, error) {
 		return ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, Instructions: code, License: "Apache-2.0"})
 	}
-	if l.generator, err = program(l.generate(frame, out.index)); err != nil {
+	if l.generator, err = program(l.generate(frame, flows, out.index)); err != nil {
 		return fmt.Errorf("generator: %w", err)
 	}
 	if l.sink, err = program(l.receive(length)); err != nil {
@@ -93,7 +97,7 @@ func (l *loop) close() error {
 
 // generate writes frame and redirects it, unless the target is reached or the window closed. It writes the whole frame
 // each time, as the kernel gives pages back as their last user left them.
-func (l *loop) generate(frame []byte, out int) asm.Instructions {
+func (l *loop) generate(frame []byte, flows, out int) asm.Instructions {
 	code := asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.LoadMapValue(asm.R7, l.counts.FD(), 0),
@@ -121,6 +125,7 @@ func (l *loop) generate(frame []byte, out int) asm.Instructions {
 		word := int64(int32(binary.NativeEndian.Uint32(frame[i:])))
 		code = append(code, asm.StoreImm(asm.R4, int16(i), word, asm.Word))
 	}
+	code = append(code, l.choose(flows)...)
 	return append(code,
 		asm.Mov.Imm(asm.R1, int32(out)),
 		asm.Mov.Imm(asm.R2, 0),
@@ -129,6 +134,34 @@ func (l *loop) generate(frame []byte, out int) asm.Instructions {
 		asm.Mov.Imm(asm.R0, xdpDrop).WithSymbol("stop"),
 		asm.Return(),
 	)
+}
+
+// choose makes the frame at R4, number R8, one of another flow: see clientOf. The identification takes up what the source
+// adds to the checksum.
+func (l *loop) choose(flows int) asm.Instructions {
+	const identification, source, sourcePort = 14 + 4, 14 + 12, 14 + 20
+	return asm.Instructions{
+		asm.LoadMapValue(asm.R1, l.target.FD(), 8),
+		asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
+		asm.Mov.Reg(asm.R2, asm.R8),
+		asm.JNE.Imm(asm.R1, 0, "in turn"),
+		asm.LoadImm(asm.R1, 2654435769, asm.DWord), // 2^32 over the golden ratio
+		asm.Mul.Reg(asm.R2, asm.R1),
+		asm.LSh.Imm(asm.R2, 32),
+		asm.RSh.Imm(asm.R2, 32),
+		asm.Mul.Imm(asm.R2, int32(flows)),
+		asm.RSh.Imm(asm.R2, 32),
+		asm.Ja.Label("chosen"),
+		asm.Mod.Imm(asm.R2, int32(flows)).WithSymbol("in turn"),
+		asm.Mov.Reg(asm.R3, asm.R2).WithSymbol("chosen"),
+		asm.RSh.Imm(asm.R3, 16),
+		asm.Add.Imm(asm.R3, int32(firstClient.Port())),
+		asm.HostTo(asm.BE, asm.R3, asm.Half),
+		asm.StoreMem(asm.R4, sourcePort, asm.R3, asm.Half),
+		asm.StoreMem(asm.R4, source+2, asm.R2, asm.Half),
+		asm.Xor.Imm(asm.R2, 0xffff),
+		asm.StoreMem(asm.R4, identification, asm.R2, asm.Half),
+	}
 }
 
 // receive counts and drops frames of length octets, and passes all others.
@@ -148,7 +181,15 @@ func (l *loop) receive(length int) asm.Instructions {
 }
 
 // run sends n packets and waits until all have come out; one that does not is an error.
-func (l *loop) run(n uint64) (time.Duration, error) {
+func (l *loop) run(n uint64) (time.Duration, error) { return l.send(n, false) }
+
+// runInTurn sends one packet of each flow.
+func (l *loop) runInTurn(flows uint64) error {
+	_, err := l.send(flows, true)
+	return err
+}
+
+func (l *loop) send(n uint64, inTurn bool) (time.Duration, error) {
 	now, err := l.count()
 	if err != nil {
 		return 0, err
@@ -157,7 +198,11 @@ func (l *loop) run(n uint64) (time.Duration, error) {
 		return 0, fmt.Errorf("%d of %d packets were lost before", now.Sent-now.Received, now.Sent)
 	}
 	target := now.Sent + n
-	if err := l.target.Put(uint32(0), target); err != nil {
+	g := goal{Sent: target}
+	if inTurn {
+		g.InTurn = 1
+	}
+	if err := l.target.Put(uint32(0), g); err != nil {
 		return 0, err
 	}
 	for start := time.Now(); ; {

@@ -36,7 +36,7 @@ func TestLoopCountsEveryPacket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	system := &ingress{name: "direct", in: behind, before: before, behind: behind}
+	system := &ingress{name: "direct", in: behind, before: before, behind: behind, flows: 7}
 	l, err := system.loop()
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestLoopCountsEveryPacket(t *testing.T) {
 func TestMargayIngressIsWhatIsMeasured(t *testing.T) {
 	s := testStage(t)
 	generator, sink := testInstruments(t, s)
-	margay, unload, err := newMargay(s, generator, sink)
+	margay, unload, err := newMargay(s, 1, generator, sink)
 	if err != nil {
 		t.Fatal(err)
 	}

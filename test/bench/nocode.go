@@ -49,6 +49,12 @@ func (n *noCode) setUp() error {
 	})
 }
 
+// keepFlows makes conntrack of this thread's namespace keep flows that send little.
+func keepFlows() error {
+	return errors.Join(writeSysctl("netfilter/nf_conntrack_udp_timeout", "3600"),
+		writeSysctl("netfilter/nf_conntrack_udp_timeout_stream", "3600"))
+}
+
 // checkFlows tells whether conntrack holds exactly the flows that there are. With fewer, packets were translated as if
 // each were the first of its flow, and the measurement would be of something else.
 func (n *noCode) checkFlows(want int) error {

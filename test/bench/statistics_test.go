@@ -28,13 +28,17 @@ func TestStatistics(t *testing.T) {
 }
 
 func TestDatapathResults(t *testing.T) {
-	// Three pairs: the ratio is that of the medians, 400/200; the pairs' ratios are 4, 2 and 1.
-	got := datapathResults([]float64{100, 200, 400}, []float64{400, 400, 400}, []float64{50, 60, 70})
+	// Three runs each: a ratio is that of the medians, its spread that of the runs in turn.
+	got := datapathResults("1m", [][]float64{{100, 200, 400}, {50, 100, 100}, {80, 160, 200}, {50, 60, 70}, {400, 400, 400}})
 	want := []Result{
-		{Name: "datapath.ingress_vs_nocode.64", Value: 2, Unit: "x", RatioTo: "datapath.nocode_ns.64", Ratio: 2, Runs: 3, Min: 1, Max: 4},
-		{Name: "datapath.ingress_ns.64", Value: 200, Unit: "ns/packet", Runs: 3, Min: 100, Max: 400},
-		{Name: "datapath.nocode_ns.64", Value: 400, Unit: "ns/packet", Runs: 3, Min: 400, Max: 400},
-		{Name: "datapath.direct_ns.64", Value: 60, Unit: "ns/packet", Runs: 3, Min: 50, Max: 70},
+		{Name: "datapath.ingress_vs_redirect.64.1m", Value: 2, Unit: "x", RatioTo: "datapath.redirect_ns.64.1m", Ratio: 2, Runs: 3, Min: 2, Max: 4},
+		{Name: "datapath.ingress_vs_probe.64.1m", Value: 1.25, Unit: "x", RatioTo: "datapath.probe_ns.64.1m", Ratio: 1.25, Runs: 3, Min: 1.25, Max: 2},
+		{Name: "datapath.ingress_vs_nocode.64.1m", Value: 2, Unit: "x", RatioTo: "datapath.nocode_ns.64.1m", Ratio: 2, Runs: 3, Min: 1, Max: 4},
+		{Name: "datapath.ingress_ns.64.1m", Value: 200, Unit: "ns/packet", Runs: 3, Min: 100, Max: 400},
+		{Name: "datapath.redirect_ns.64.1m", Value: 100, Unit: "ns/packet", Runs: 3, Min: 50, Max: 100},
+		{Name: "datapath.probe_ns.64.1m", Value: 160, Unit: "ns/packet", Runs: 3, Min: 80, Max: 200},
+		{Name: "datapath.direct_ns.64.1m", Value: 60, Unit: "ns/packet", Runs: 3, Min: 50, Max: 70},
+		{Name: "datapath.nocode_ns.64.1m", Value: 400, Unit: "ns/packet", Runs: 3, Min: 400, Max: 400},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

@@ -40,7 +40,7 @@ func (a *App) open() (err error) {
 		return err
 	}
 	a.metrics = newMetrics(a)
-	return a.scan()
+	return a.scan(a.system.plane.Usage)
 }
 
 // tell says what the journal lost.

@@ -138,7 +138,7 @@ func (a *App) second() error {
 			return err
 		}
 	}
-	return a.scan()
+	return a.scan(a.system.plane.Used)
 }
 
 // step lets the core work on what came in, and on what became of its effects, until there is nothing more.

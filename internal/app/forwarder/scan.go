@@ -6,8 +6,9 @@ import (
 	core "github.com/margay-net/margay/internal/forwarder"
 )
 
-// scan reads the counters of the data plane, and tells the core which halves were used since the last time.
-func (a *App) scan() error {
+// scan reads the counters of the data plane, and tells the core which halves were used since the last time. The first
+// time read must be Usage of the data plane, and then Used.
+func (a *App) scan(read func(func(datapath.Usage)) error) error {
 	started := a.clock.now()
 	counters, err := a.system.plane.Counters()
 	if err != nil {
@@ -15,7 +16,7 @@ func (a *App) scan() error {
 	}
 	a.metrics.counters.Store(&counters)
 	var changed []halfKey
-	err = a.system.plane.Usage(func(u datapath.Usage) {
+	err = read(func(u datapath.Usage) {
 		key := halfKey{u.Transaction, halfOf(u.Key.Kind)}
 		p := a.system.halves.placed[key]
 		if p != nil && p.see(&u) && !p.changed {
