@@ -549,3 +549,22 @@ func TestReload(t *testing.T) {
 		t.Fatalf("the next session begins with %+v", g.out.Send)
 	}
 }
+
+// An order to install that was overtaken by the one to remove must leave nothing behind.
+func TestLateInstallAfterRemoval(t *testing.T) {
+	g := newRig(t)
+	b := g.egressBinding(7, 51000)
+	for range 3 {
+		g.steer(&cats.SteeringBatch{Removes: []cats.Remove{{Transaction: b.Transaction, Epoch: epoch1, Half: cats.EgressHalf, Reason: cats.ReasonCommitFailed}}})
+	}
+	g.wantStatus(b.Transaction, cats.BindingRemoved, cats.ReasonCommitFailed)
+	g.steer(installBatch(cats.EgressHalf, b))
+	g.wantStatus(b.Transaction, cats.BindingRefused, cats.ReasonTimeout)
+	if len(g.unanswered) != 0 || len(g.core.Bindings()) != 0 {
+		t.Fatalf("operations %+v, bindings %+v", g.unanswered, g.core.Bindings())
+	}
+	g.pass(11 * time.Second) // longer than any order is under way
+	g.steer(installBatch(cats.EgressHalf, b))
+	g.settle(cats.ReasonNone)
+	g.wantStatus(b.Transaction, cats.BindingInstalled, cats.ReasonNone)
+}

@@ -56,7 +56,7 @@ func New(now cats.Instant, cfg Config, restored Restored) *Core {
 		heldDown:  make(map[key]heldDownKey),
 		announced: announcements{byKey: make(map[key]*list.Element)},
 		records:   make(map[identity]*record), byClient: make(map[key]*record), byService: make(map[key]*record),
-		removed: removals{until: make(map[identity]cats.Instant)}, awaited: make(map[uint64]awaited), down: make(map[netip.Addr]string),
+		removed: removals{halves: make(map[identity]struct{})}, awaited: make(map[uint64]awaited), down: make(map[netip.Addr]string),
 	}
 	c.attach(cfg.Attachments)
 	for shard, epoch := range restored.Epochs {

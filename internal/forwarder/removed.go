@@ -15,21 +15,22 @@ const (
 
 // removals remembers the halves that were ordered out.
 type removals struct {
-	until map[identity]cats.Instant
-	due   deadlines[identity]
+	halves map[identity]struct{}
+	due    deadlines[identity] // one for each of halves
 }
 
-// add remembers a half; beyond removedMost it does not, and the next Hello settles what is left behind.
+// add remembers a half, an order that is repeated no longer than the first; beyond removedMost it does not, and the next
+// Hello settles what is left behind.
 func (m *removals) add(now cats.Instant, id identity) {
-	if _, known := m.until[id]; !known && len(m.until) >= removedMost {
+	if m.has(id) || len(m.halves) >= removedMost {
 		return
 	}
-	m.until[id] = now.Add(removedLife)
-	m.due.add(m.until[id], id)
+	m.halves[id] = struct{}{}
+	m.due.add(now.Add(removedLife), id)
 }
 
 func (m *removals) has(id identity) bool {
-	_, known := m.until[id]
+	_, known := m.halves[id]
 	return known
 }
 
@@ -40,8 +41,6 @@ func (m *removals) expire(now cats.Instant) {
 		if !ok {
 			return
 		}
-		if m.until[due.what] <= now {
-			delete(m.until, due.what)
-		}
+		delete(m.halves, due.what)
 	}
 }
